@@ -1,0 +1,67 @@
+"""Values that the remote side shows to other rooms: who owns the bucket, and what it holds of a partition."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tierd.base.ids import PartitionId
+
+
+class ClaimState(StrEnum):
+    """Whether this process may write into the bucket (BUCKET.md, "One writer")."""
+
+    HELD = "held"
+    PENDING = "pending"
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """The epoch of this run and what stands behind it."""
+
+    state: ClaimState
+    epoch: int
+    detail: str = ""
+    """Why it is pending or lost, in words."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemotePartition:
+    """What the bucket has of one partition: committed segments over offsets [start, copied_to)."""
+
+    id: PartitionId
+    start: int | None
+    """First committed offset; None when nothing is committed."""
+    copied_to: int | None
+    """Offset after the last committed segment; stays when retention has deleted every segment. None: never copied."""
+    log_start: int | None
+    """Log start kept in the bucket's head; None when no head says so."""
+    size_bytes: int
+    leader_epoch: int | None
+    """Largest leader epoch in the committed segments."""
+    deleting_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """The one reason that the next closed segment is not copied now."""
+
+    reason: str
+    """One of: active, unflushed, pinned, lag, copying, retrying, claim, untiered, paused, unknown."""
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteStatus:
+    """One partition's row as the tierer sees it."""
+
+    remote: RemotePartition
+    oldest_uncopied_ms: int | None
+    waiting: Waiting | None
+
+
+@dataclass(frozen=True, slots=True)
+class Seed:
+    """What a partition needs to go on above the bucket's end: files out of the last segment's `.indexes`."""
+
+    snapshot: bytes
+    leader_epochs: bytes

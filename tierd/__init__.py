@@ -1,0 +1,3 @@
+"""tierd: the archive that outlives its broker."""
+
+__version__ = "0.1.0"

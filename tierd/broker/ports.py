@@ -1,0 +1,50 @@
+"""What the broker needs of the bucket's side. `tiering.link.TierLink` has this shape; `daemon` joins them."""
+
+from typing import Protocol
+
+from tierd.base.ids import PartitionId, Uuid
+from tierd.remote.view import Claim, RemotePartition, RemoteStatus, Seed
+from tierd.storage.view import LogSlice, PartitionView, TimestampOffset
+
+
+class RemoteTier(Protocol):
+    """The bucket as the broker sees it. Loop thread only. Every call may raise RemoteUnavailable or CorruptFile."""
+
+    @property
+    def claim(self) -> Claim: ...
+
+    def remote_partition(self, part: PartitionId) -> RemotePartition | None:
+        """Last known remote state (pushed by the tierer on every change); None when nothing is known."""
+
+    async def read(self, part: PartitionId, offset: int, *, max_bytes: int, stop: int, committed: bool) -> LogSlice:
+        """Whole remote batches from the first whose last offset is at or above *offset*, all below *stop*.
+
+        The first batch always comes whole; more follow while the sum stays <= *max_bytes*, across segments.
+        Empty when nothing at or above *offset* and below *stop* is in the bucket (compacted away): the caller goes on at *stop*.
+        Cancelling the call (a fetch's max wait passed) leaves the download running into the cache.
+        """
+
+    async def by_time(self, part: PartitionId, timestamp_ms: int, *, start: int, stop: int) -> TimestampOffset | None:
+        """First remote record in [start, stop) with timestamp >= *timestamp_ms*."""
+
+    async def largest_timestamp(self, part: PartitionId, *, start: int, stop: int) -> TimestampOffset | None:
+        """Earliest remote record in [start, stop) with the largest timestamp there."""
+
+    async def seed(self, part: PartitionId) -> Seed:
+        """Snapshot and leader epochs that belong to `copied_to`."""
+
+    def partition_changed(self, view: PartitionView) -> None:
+        """Tell the tierer the whole state of a partition: after open, roll, flush of closed segments, evict, settings.
+
+        Called on change, not per append: log_end and last_stable may be those of the last change or of a tick each second.
+        """
+
+    def topic_changed(
+        self, topic: str, topic_id: Uuid, partitions: int, config: dict[str, str], created_ms: int
+    ) -> None:
+        """A topic was created or its settings changed; the tierer writes its topic file."""
+
+    def topic_deleted(self, topic: str, topic_id: Uuid, partitions: int, deleted_ms: int) -> None:
+        """Durable in the registry already; the tierer writes the tombstone, later deletes, then calls tombstone_written."""
+
+    async def status(self) -> dict[PartitionId, RemoteStatus]: ...

@@ -1,0 +1,25 @@
+"""What the tierer needs of the broker, as calls in the broker's process. `broker.local_tier` has this shape."""
+
+from typing import Protocol
+
+from tierd.base.ids import PartitionId, Uuid
+from tierd.remote.view import Claim, RemotePartition
+
+
+class LocalTier(Protocol):
+    """The local log as the tierer sees it. Each call is idempotent and returns only when its effect is durable."""
+
+    async def evict(self, part: PartitionId, local_start: int) -> int:
+        """Move local start up to *local_start* (persisted), then drop the closed segments below; give the local start now."""
+
+    async def move_log_start(self, part: PartitionId, log_start: int) -> int:
+        """Move log start up to *log_start* (persisted), drop local segments below; give the log start now."""
+
+    def remote_changed(self, remote: RemotePartition) -> None:
+        """A copy was committed or remote segments went."""
+
+    def claim_changed(self, claim: Claim) -> None:
+        """Lost: refuse Produce, keep local files. Held after pending: go on."""
+
+    def tombstone_written(self, topic_id: Uuid) -> None:
+        """The bucket knows that the topic is deleted: the registry may forget the id."""

@@ -1,0 +1,61 @@
+"""One bucket, one writer: who may start, who must not, and what the loser says (exit code 4)."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from kit import traffic
+from kit.daemon import Daemon, DidNotStart, running
+
+pytestmark = pytest.mark.e2e
+
+
+def refused(daemon: Daemon) -> str:
+    with pytest.raises(DidNotStart) as caught:
+        daemon.start()
+    assert caught.value.exit_code == 4, caught.value.said
+    return caught.value.said
+
+
+def test_a_second_daemon_on_the_same_data_is_refused(tmp_path: Path) -> None:
+    bucket = f"file:{tmp_path / 'bucket'}"
+    with running(tmp_path / "data", bucket):
+        assert ".lock" in refused(Daemon(tmp_path / "data", bucket, tmp_path / "other-state"))
+
+
+def test_an_empty_data_directory_on_a_prefix_that_holds_an_archive_is_refused(tmp_path: Path) -> None:
+    bucket = f"file:{tmp_path / 'bucket'}"
+    with running(tmp_path / "data", bucket) as tierd:
+        traffic.produce_confluent(tierd.address, "t", traffic.stream("t", 0, 100, 100))
+        tierd.verb("copy", "--wait", "--roll")
+        tierd.stop()
+    assert str(tmp_path / "bucket") in refused(Daemon(tmp_path / "new", bucket))
+
+
+def test_the_remote_is_part_of_the_archive(tmp_path: Path) -> None:
+    one, two = f"file:{tmp_path / 'one'}", f"file:{tmp_path / 'two'}"
+    with running(tmp_path / "data", one) as tierd:
+        tierd.stop()
+    said = refused(Daemon(tmp_path / "data", two))
+    assert one in said
+    assert two in said
+    assert one in refused(Daemon(tmp_path / "data"))
+
+
+def test_a_copied_host_is_refused_and_the_bucket_keeps_one_history(tmp_path: Path) -> None:
+    bucket = f"file:{tmp_path / 'bucket'}"
+    sent = list(traffic.stream("t", 0, 3000, 1000))
+    with running(tmp_path / "data", bucket, "--set", "segment.bytes=1MiB") as tierd:
+        traffic.produce_confluent(tierd.address, "t", sent[:2000])
+        tierd.stop()
+        (tmp_path / "copy").mkdir()
+        shutil.copytree(tmp_path / "data", tmp_path / "copy" / "data")
+        shutil.copytree(tmp_path / "data.tierd", tmp_path / "copy" / "data.tierd")
+        tierd.start()
+        said = refused(Daemon(tmp_path / "copy" / "data", bucket))
+        assert "claim" in said
+        traffic.produce_confluent(tierd.address, "t", sent[2000:])
+        tierd.verb("copy", "--wait", "--roll")
+        tierd.verb("evict")
+        assert traffic.digest(traffic.consume_confluent(tierd.address, "t", 0, 3000)) == traffic.digest(sent)
+        assert tierd.status()["claim"] == "held"

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from kit.chaos import kill_rounds
 
 

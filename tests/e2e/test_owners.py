@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+
 from kit import traffic
 from kit.daemon import Daemon, DidNotStart, running
 

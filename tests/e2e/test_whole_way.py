@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from kit import traffic
 from kit.daemon import running
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewTopic
+
 from kit import bucket, traffic
 from kit.daemon import Daemon
 
@@ -148,7 +149,7 @@ def make_and_delete(address: str, topic: str) -> None:
 
 
 def reckon(daemon: Daemon, ledger: Ledger, place: Path) -> None:
-    """Every acknowledged record once, at the offset that was told, whichever tier holds it; no object without an owner."""
+    """Every acknowledged record once, at the offset that was told, from either tier; no object without an owner."""
     daemon.verb("copy", "--wait", "--roll")
     daemon.verb("evict")
     row = daemon.partition(TOPIC)

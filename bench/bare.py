@@ -1,0 +1,101 @@
+"""The bare loops that bound what any server can do here: receive and append, and sendfile to one socket.
+
+`python -m bench.bare append FILE` / `python -m bench.bare send FILE` print their port and serve connections one by one.
+Wire: append takes frames of <u32 length><bytes> and answers 8 bytes each; send takes <u64 position><u64 length> and answers
+<u64 length><bytes>.
+"""
+
+import os
+import socket
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+_LENGTH = struct.Struct(">I")
+_RANGE = struct.Struct(">QQ")
+_SIZE = struct.Struct(">Q")
+
+
+def _receive(sock: socket.socket, into: memoryview) -> bool:
+    while into:
+        n = sock.recv_into(into)
+        if n == 0:
+            return False
+        into = into[n:]
+    return True
+
+
+def append(sock: socket.socket, fd: int) -> None:
+    buffer = memoryview(bytearray(8 << 20))
+    while _receive(sock, buffer[:4]):
+        size = _LENGTH.unpack_from(buffer)[0]
+        _receive(sock, buffer[:size])
+        os.write(fd, buffer[:size])
+        sock.sendall(_SIZE.pack(size))
+
+
+def send(sock: socket.socket, fd: int) -> None:
+    asked = memoryview(bytearray(16))
+    while _receive(sock, asked):
+        position, length = _RANGE.unpack(asked)
+        sock.sendall(_SIZE.pack(length))
+        while length:
+            n = os.sendfile(sock.fileno(), fd, position, length)
+            position, length = position + n, length - n
+
+
+def serve(kind: str, path: str) -> None:
+    fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        print(listener.getsockname()[1], flush=True)
+        while True:
+            sock, _ = listener.accept()
+            with sock:
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                (append if kind == "append" else send)(sock, fd)
+
+
+class Bare:
+    """One bare loop in a process of its own."""
+
+    def __init__(self, kind: str, path: Path) -> None:
+        self._process = subprocess.Popen([sys.executable, "-m", "bench.bare", kind, str(path)], stdout=subprocess.PIPE)
+        assert self._process.stdout is not None
+        self.port = int(self._process.stdout.readline())
+        self.pid = self._process.pid
+
+    def append(self, piece: bytes, total_bytes: int, in_flight: int = 5) -> int:
+        count, sent, done = max(1, total_bytes // len(piece)), 0, 0
+        framed, answer = _LENGTH.pack(len(piece)) + piece, memoryview(bytearray(8))
+        with socket.create_connection(("127.0.0.1", self.port)) as sock:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            while done < count:
+                while sent < count and sent - done < in_flight:
+                    sock.sendall(framed)
+                    sent += 1
+                _receive(sock, answer)
+                done += 1
+        return count * len(piece)
+
+    def read(self, file_bytes: int, piece_bytes: int, total_bytes: int) -> int:
+        buffer, got, position = memoryview(bytearray(piece_bytes)), 0, 0
+        with socket.create_connection(("127.0.0.1", self.port)) as sock:
+            while got < total_bytes:
+                if position + piece_bytes > file_bytes:
+                    position = 0
+                sock.sendall(_RANGE.pack(position, piece_bytes))
+                _receive(sock, buffer[:8])
+                _receive(sock, buffer[:piece_bytes])
+                got, position = got + piece_bytes, position + piece_bytes
+        return got
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+
+if __name__ == "__main__":
+    serve(*sys.argv[1:])

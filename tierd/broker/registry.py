@@ -1,0 +1,175 @@
+"""The registry: topics, their ids and settings, and single values; the truth, durable before a client hears of it.
+
+SQLite, WAL, `synchronous=FULL`, one connection used by the loop thread only; a commit takes about 0.1 ms.
+"""
+
+import json
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tierd.base.errors import DiskFull, StartRefused
+from tierd.base.ids import Uuid
+
+SCHEMA_VERSION = 1
+
+_SCHEMA = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE topics (
+    id BLOB PRIMARY KEY,
+    name TEXT NOT NULL,
+    partitions INTEGER NOT NULL,
+    config TEXT NOT NULL,
+    created_ms INTEGER NOT NULL,
+    adopted INTEGER NOT NULL DEFAULT 0,
+    deleted_ms INTEGER
+) WITHOUT ROWID;
+CREATE UNIQUE INDEX live_names ON topics (name) WHERE deleted_ms IS NULL;
+"""
+
+_COLUMNS = "SELECT id, name, partitions, created_ms, config, adopted, deleted_ms FROM topics "
+_LIVE = _COLUMNS + "WHERE deleted_ms IS NULL ORDER BY name"
+_DELETED = _COLUMNS + "WHERE deleted_ms IS NOT NULL ORDER BY name, id"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicRow:
+    """A topic as the registry has it. *config* holds only what a client set, under Kafka's names."""
+
+    id: Uuid
+    name: str
+    partitions: int
+    created_ms: int
+    config: Mapping[str, str] = field(default_factory=dict)
+    adopted: bool = False
+    """Found in a data directory that Kafka wrote; its unset settings keep everything."""
+    deleted_ms: int | None = None
+
+
+class Registry:
+    """Open registry. Every write is durable when the method returns; DiskFull when there is no room for it."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+
+    @classmethod
+    def open(cls, path: Path) -> "Registry":
+        """Open or create *path*. Raises StartRefused when it is damaged or a newer tierd wrote it."""
+        db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        try:
+            _prepare(db, path)
+        except sqlite3.DatabaseError as error:
+            db.close()
+            raise StartRefused(
+                f"{path}: the registry cannot be read ({error}); restore it from a copy, or move it away and start "
+                "with the same --data: topics are then adopted from their directories"
+            ) from error
+        except StartRefused:
+            db.close()
+            raise
+        return cls(db)
+
+    def close(self) -> None:
+        self._db.close()
+
+    def get(self, key: str) -> str | None:
+        row = self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+        return None if row is None else str(row[0])
+
+    def put(self, key: str, value: str) -> None:
+        with self._writing():
+            self._db.execute("INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = ?2", (key, value))
+
+    def topics(self) -> list[TopicRow]:
+        """Topics that are not deleted, by name."""
+        return self._rows(_LIVE)
+
+    def deleted(self) -> list[TopicRow]:
+        """Deleted topics whose tombstone is not yet known to lie in the bucket."""
+        return self._rows(_DELETED)
+
+    def add(self, row: TopicRow) -> None:
+        """Add a topic; sqlite3.IntegrityError when the name lives or the id is known (the caller looked)."""
+        with self._writing():
+            self._db.execute(
+                "INSERT INTO topics VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (
+                    row.id.raw,
+                    row.name,
+                    row.partitions,
+                    json.dumps(dict(row.config), sort_keys=True),
+                    row.created_ms,
+                    int(row.adopted),
+                    row.deleted_ms,
+                ),
+            )
+
+    def set_config(self, topic_id: Uuid, config: Mapping[str, str]) -> None:
+        with self._writing():
+            self._db.execute(
+                "UPDATE topics SET config = ? WHERE id = ?",
+                (json.dumps(dict(config), sort_keys=True), topic_id.raw),
+            )
+
+    def set_partitions(self, topic_id: Uuid, partitions: int) -> None:
+        with self._writing():
+            self._db.execute("UPDATE topics SET partitions = ? WHERE id = ?", (partitions, topic_id.raw))
+
+    def mark_deleted(self, topic_id: Uuid, deleted_ms: int) -> None:
+        """From here on the name is free; the id stays until `forget`."""
+        with self._writing():
+            self._db.execute(
+                "UPDATE topics SET deleted_ms = ? WHERE id = ? AND deleted_ms IS NULL", (deleted_ms, topic_id.raw)
+            )
+
+    def forget(self, topic_id: Uuid) -> None:
+        """Drop a deleted topic; a live one stays."""
+        with self._writing():
+            self._db.execute("DELETE FROM topics WHERE id = ? AND deleted_ms IS NOT NULL", (topic_id.raw,))
+
+    def _rows(self, query: str) -> list[TopicRow]:
+        found = self._db.execute(query).fetchall()
+        return [
+            TopicRow(
+                id=Uuid(raw),
+                name=name,
+                partitions=partitions,
+                created_ms=created_ms,
+                config=json.loads(config),
+                adopted=bool(adopted),
+                deleted_ms=deleted_ms,
+            )
+            for raw, name, partitions, created_ms, config, adopted, deleted_ms in found
+        ]
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+            yield
+            self._db.execute("COMMIT")
+        except sqlite3.Error as error:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
+                raise DiskFull("no room for the registry; free space on the file system of --state") from error
+            raise
+
+
+def _prepare(db: sqlite3.Connection, path: Path) -> None:
+    db.execute("PRAGMA journal_mode = WAL")
+    db.execute("PRAGMA synchronous = FULL")
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    if version > SCHEMA_VERSION:
+        raise StartRefused(
+            f"{path}: schema version {version}, this tierd knows {SCHEMA_VERSION}; start the newer tierd that wrote it"
+        )
+    if version == 0:
+        db.execute("BEGIN IMMEDIATE")
+        for statement in _SCHEMA.split(";"):
+            if statement.strip():
+                db.execute(statement)
+        db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        db.execute("COMMIT")

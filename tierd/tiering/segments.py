@@ -87,9 +87,9 @@ class RemoteSegment:
 
 
 class SegmentSource(Protocol):
-    """Look-ups over committed, readable segments. Any thread; each call is one short query, nothing is cached for the caller.
+    """Look-ups over committed, readable segments. Any thread; each call is one short query.
 
-    A segment whose delete has begun is not found any more. Segments of one partition never overlap here.
+    A segment whose delete has begun is not found. Should two overlap, the one with the higher base is preferred.
     """
 
     def covering(self, part: PartitionId, offset: int) -> RemoteSegment | None:
@@ -103,7 +103,7 @@ class SegmentSource(Protocol):
 
 
 class RemoteReads(Protocol):
-    """What the tierer's process needs of `reader.RemoteReader`. Event loop of the tierer; semantics as `broker.ports.RemoteTier`.
+    """What the tierer needs of `reader.RemoteReader`; semantics as `broker.ports.RemoteTier`. Event loop only.
 
     The spans of a LogSlice are cache files of the reader: their descriptors stay open and their bytes stay
     pinned until `release`, which the process calls when the broker has sent them.

@@ -1,0 +1,299 @@
+"""What broker and tierer say to each other over their socket pair. Each message is idempotent.
+
+Calls carry a number that the Reply repeats; notices carry none. A message is the JSON object
+`{"k": <class name>, "b": <fields>}`; `channel` splits what is too long for a packet.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from tierd.base.ids import PartitionId, Uuid
+from tierd.remote.view import Claim, RemotePartition, RemoteStatus, Seed, Waiting
+from tierd.storage.view import AbortedTxn, PartitionView, TimestampOffset
+from tierd.tiering.codec import BadMessage, decode, encode
+from tierd.tiering.options import OpenRequest, TiererOptions, TopicState
+
+
+# --- calls of the broker ---------------------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class Configure:
+    """First message of a connection; answered by Done when the tierer has its lock and its catalog."""
+
+    call: int
+    options: TiererOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """Answered by Opened, or by Failed(refused)."""
+
+    call: int
+    request: OpenRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Answered by ReadDone with descriptors."""
+
+    call: int
+    part: PartitionId
+    offset: int
+    max_bytes: int
+    stop: int
+    committed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ByTime:
+    call: int
+    part: PartitionId
+    timestamp_ms: int
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class LargestTimestamp:
+    call: int
+    part: PartitionId
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class GetSeed:
+    call: int
+    part: PartitionId
+
+
+@dataclass(frozen=True, slots=True)
+class GetStatus:
+    call: int
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The verb `copy` or `evict`; Progress notices, then Ran."""
+
+    call: int
+    verb: str
+    wait: bool
+    timeout_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Abandon uploads, close, end. Answered by Done."""
+
+    call: int
+
+
+# --- notices of the broker -------------------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class PartitionChanged:
+    view: PartitionView
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionGone:
+    part: PartitionId
+
+
+@dataclass(frozen=True, slots=True)
+class TopicChanged:
+    state: TopicState
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """The bytes of the read with this number were sent."""
+
+    read: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """Nobody waits for this call any more; what it downloads still lands in the cache."""
+
+    call: int
+
+
+# --- calls of the tierer ---------------------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class EvictLocal:
+    call: int
+    part: PartitionId
+    local_start: int
+
+
+@dataclass(frozen=True, slots=True)
+class MoveLogStart:
+    call: int
+    part: PartitionId
+    log_start: int
+
+
+# --- notices of the tierer -------------------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class RemoteChanged:
+    remote: RemotePartition
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimChanged:
+    claim: Claim
+
+
+@dataclass(frozen=True, slots=True)
+class TombstoneWritten:
+    topic_id: Uuid
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Numbers of a running verb: segments and bytes done of those there are to do."""
+
+    call: int
+    segments_done: int
+    segments: int
+    bytes_done: int
+    bytes: int
+    detail: str
+
+
+# --- replies ---------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class Done:
+    call: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """*kind* names the error class that the caller raises again."""
+
+    call: int
+    kind: str
+    detail: str
+    where: str = ""
+    position: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    call: int
+    claim: Claim
+    remotes: tuple[RemotePartition, ...]
+    topics: tuple[TopicState, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SpanOf:
+    """Bytes [position, position + length) of the descriptor with this index among those sent along."""
+
+    fd: int
+    position: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadDone:
+    call: int
+    spans: tuple[SpanOf, ...]
+    aborted: tuple[AbortedTxn, ...]
+    stop: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class TimeFound:
+    call: int
+    found: TimestampOffset | None
+
+
+@dataclass(frozen=True, slots=True)
+class SeedFound:
+    call: int
+    seed: Seed
+
+
+@dataclass(frozen=True, slots=True)
+class StatusFound:
+    call: int
+    rows: tuple[RemoteStatus, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MovedTo:
+    call: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class VerbRow:
+    """A partition that the verb left with work undone."""
+
+    part: PartitionId
+    copied_to: int | None
+    log_end: int
+    waiting: Waiting
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """*outcome*: done, pinned (something cannot be copied now), claim, unavailable, timeout or failed."""
+
+    call: int
+    outcome: str
+    segments: int
+    bytes: int
+    left: tuple[VerbRow, ...]
+
+
+Message = (
+    Configure
+    | Open
+    | Read
+    | ByTime
+    | LargestTimestamp
+    | GetSeed
+    | GetStatus
+    | Run
+    | Stop
+    | PartitionChanged
+    | PartitionGone
+    | TopicChanged
+    | Release
+    | Cancel
+    | EvictLocal
+    | MoveLogStart
+    | RemoteChanged
+    | ClaimChanged
+    | TombstoneWritten
+    | Progress
+    | Done
+    | Failed
+    | Opened
+    | ReadDone
+    | TimeFound
+    | SeedFound
+    | StatusFound
+    | MovedTo
+    | Ran
+)
+
+_KINDS: dict[str, type[Message]] = {kind.__name__: kind for kind in Message.__args__}
+
+
+def pack(message: Message) -> bytes:
+    return json.dumps({"k": type(message).__name__, "b": encode(message)}, separators=(",", ":")).encode()
+
+
+def unpack(raw: bytes) -> Message:
+    """Raise BadMessage for bytes that `pack` did not make."""
+    try:
+        outer: Any = json.loads(raw)
+        kind, body = _KINDS[outer["k"]], outer["b"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise BadMessage(f"not a message: {error!r}") from error
+    message: Message = decode(kind, body)
+    return message

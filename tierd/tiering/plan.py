@@ -1,0 +1,217 @@
+"""Which segments to copy, which local ones may go, where log start may move: pure functions of views and the time.
+
+Rules: SEMANTICS C1 (copy), C8 (total retention), C9 (local retention). A segment is as old as
+min(largest timestamp, append time), so no future timestamp pins one.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from tierd.remote.view import ClaimState, Waiting
+from tierd.storage.view import PartitionView, SegmentView
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteRange:
+    """A committed remote segment as the planner sees it, offsets [base, next_base)."""
+
+    base: int
+    next_base: int
+    size_bytes: int
+    largest_timestamp_ms: int | None
+    append_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyState:
+    """What the tierer knows about copying one partition."""
+
+    claim: ClaimState
+    copied_to: int | None
+    loaded: bool
+    """The partition's folder was listed in this run; before that nothing is planned."""
+    copying: int | None = None
+    """Base of the segment whose copy runs."""
+    retrying: str | None = None
+    """Why the last try failed and when the next one begins, in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyPlan:
+    """Segments to copy now, oldest first, and why what follows them is not."""
+
+    segments: tuple[SegmentView, ...]
+    waiting: Waiting | None
+
+
+def age_anchor_ms(largest_timestamp_ms: int | None, append_ms: int) -> int:
+    """The time from which a segment's age counts."""
+    return append_ms if largest_timestamp_ms is None else min(largest_timestamp_ms, append_ms)
+
+
+def uncopied(view: PartitionView, copied_to: int | None) -> tuple[SegmentView, ...]:
+    """Closed local segments with an offset at or above both the copied end and log start, oldest first."""
+    start = max(copied_to or 0, view.log_start)
+    return tuple(segment for segment in view.closed if segment.next_base > start)
+
+
+def plan_copy(view: PartitionView, state: CopyState) -> CopyPlan:
+    """What to copy now, oldest first and contiguous.
+
+    Safety: never the active segment; never at or above the last stable offset or the recovery point (the
+    bucket must not be ahead of the disk); nothing before the bucket's state is known and claimed.
+    """
+    blocked = _blocked(view, state)
+    if blocked is not None:
+        return CopyPlan((), blocked)
+    pending = uncopied(view, state.copied_to)
+    ready: list[SegmentView] = []
+    for segment in pending:
+        waiting = _not_yet(view, segment)
+        if waiting is not None:
+            return CopyPlan(tuple(ready), waiting)
+        ready.append(segment)
+    return CopyPlan(tuple(ready), _behind_closed(view, ready))
+
+
+def why_waiting(view: PartitionView, state: CopyState) -> Waiting | None:
+    """The one reason that the next segment is not in the bucket; None when nothing waits."""
+    plan = plan_copy(view, state)
+    if not plan.segments:
+        return plan.waiting
+    segment = plan.segments[0]
+    if state.copying is not None:
+        return Waiting("copying", f"segment {state.copying} is on its way")
+    if state.retrying is not None:
+        return Waiting("retrying", state.retrying)
+    return Waiting("copying", f"segment {segment.base} is next, {len(plan.segments)} in the queue")
+
+
+def _blocked(view: PartitionView, state: CopyState) -> Waiting | None:
+    """What stops every copy of the partition; None also when there is nothing that it could stop."""
+    if not view.settings.remote_storage_enable:
+        return Waiting("untiered", "remote.storage.enable=false")
+    if view.settings.remote_log_copy_disable:
+        return Waiting("paused", "remote.log.copy.disable=true")
+    if state.claim is not ClaimState.HELD:
+        return Waiting("claim", f"this run's claim on the bucket is {state.claim.value}")
+    if not state.loaded:
+        return Waiting("unknown", "what the bucket has of this partition is not known yet")
+    return None
+
+
+def _not_yet(view: PartitionView, segment: SegmentView) -> Waiting | None:
+    if segment.next_base > view.last_stable:
+        detail = view.pinned_by or f"the last stable offset is {view.last_stable}"
+        return Waiting("pinned", f"segment {segment.base} ends at {segment.next_base}: {detail}")
+    if segment.next_base > view.recovery_point:
+        return Waiting("unflushed", f"segment {segment.base} is not flushed beyond {view.recovery_point}")
+    return None
+
+
+def _behind_closed(view: PartitionView, ready: Sequence[SegmentView]) -> Waiting | None:
+    """All closed segments are copied or ready; only the active one is left."""
+    if ready or view.active_bytes == 0:
+        return None
+    return Waiting("active", f"segment {view.active_base} is still written ({view.active_bytes} bytes)")
+
+
+def local_start_target(
+    view: PartitionView, committed: Iterable[tuple[int, int]], *, now_ms: int, everything: bool = False
+) -> int:
+    """Where local start may move: behind the oldest closed segments that local retention releases.
+
+    Safety: stops at the first segment that is not wholly inside one contiguous run of *committed* ranges
+    [base, next_base); a gap must never open. With *everything* the local limits do not matter (`tierd evict`).
+    """
+    covered = _runs(committed)
+    local_bytes = sum(segment.size_bytes for segment in view.closed) + view.active_bytes
+    target = view.local_start
+    for segment in view.closed:
+        released = everything or _local_limit_passed(view, segment, local_bytes, now_ms)
+        copied = any(
+            start <= max(segment.base, view.log_start) and segment.next_base <= stop for start, stop in covered
+        )
+        if not released or not copied:
+            break
+        target = max(target, segment.next_base)
+        local_bytes -= segment.size_bytes
+    return target
+
+
+def _local_limit_passed(view: PartitionView, segment: SegmentView, local_bytes: int, now_ms: int) -> bool:
+    keep_ms, keep_bytes = view.settings.local_retention_ms, view.settings.local_retention_bytes
+    age_ms = now_ms - age_anchor_ms(segment.largest_timestamp_ms, segment.append_ms)
+    too_old = keep_ms is not None and age_ms > keep_ms
+    too_much = keep_bytes is not None and local_bytes - keep_bytes - segment.size_bytes >= 0
+    return too_old or too_much or segment.next_base <= view.log_start
+
+
+def _runs(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Ranges joined where they touch or overlap, ascending."""
+    runs: list[tuple[int, int]] = []
+    for start, stop in sorted(ranges):
+        if runs and start <= runs[-1][1]:
+            runs[-1] = (runs[-1][0], max(runs[-1][1], stop))
+        else:
+            runs.append((start, stop))
+    return runs
+
+
+def log_start_target(view: PartitionView, remote: Sequence[RemoteRange], *, now_ms: int) -> int:
+    """Where log start may move by total retention: behind the oldest segments, of either tier, that it releases.
+
+    Safety: every byte counts once, whichever tiers hold it; by size a segment goes only when what stays is
+    still at least `retention.bytes`; the active segment never goes; stops at the first segment that stays.
+    The caller must have loaded the remote state, else nothing may be decided.
+    """
+    if not view.settings.deletes:
+        return view.log_start
+    pieces = _pieces(view, remote)
+    total = sum(piece.size_bytes for piece in pieces) + view.active_bytes
+    target = view.log_start
+    for piece in pieces:
+        if piece.next_base > view.last_stable or not _total_limit_passed(view, piece, total, now_ms):
+            break
+        target = max(target, piece.next_base)
+        total -= piece.size_bytes
+    return target
+
+
+def _total_limit_passed(view: PartitionView, piece: RemoteRange, total_bytes: int, now_ms: int) -> bool:
+    keep_ms, keep_bytes = view.settings.retention_ms, view.settings.retention_bytes
+    too_old = False
+    if keep_ms is not None and now_ms - keep_ms > 0:  # a limit longer than time itself keeps all
+        too_old = age_anchor_ms(piece.largest_timestamp_ms, piece.append_ms) < now_ms - keep_ms
+    too_much = keep_bytes is not None and total_bytes - piece.size_bytes >= keep_bytes
+    return too_old or too_much
+
+
+def _pieces(view: PartitionView, remote: Sequence[RemoteRange]) -> list[RemoteRange]:
+    """The log at or above log start as segments of either tier, ascending; without the active one.
+
+    Of two pieces that overlap only the first counts its bytes: too small a total keeps, too large a one deletes.
+    """
+    pieces: list[RemoteRange] = []
+    end = view.log_start
+    local = [
+        RemoteRange(
+            base=segment.base,
+            next_base=segment.next_base,
+            size_bytes=segment.size_bytes,
+            largest_timestamp_ms=segment.largest_timestamp_ms,
+            append_ms=segment.append_ms,
+        )
+        for segment in view.closed
+    ]
+    for piece in sorted([*remote, *local], key=lambda one: (one.base, -one.next_base)):
+        if piece.next_base > end:
+            overlaps = bool(pieces) and piece.base < end
+            pieces.append(replace(piece, size_bytes=0) if overlaps else piece)
+            end = piece.next_base
+    return pieces
+
+
+def released(remote: Iterable[RemoteRange], log_start: int) -> list[RemoteRange]:
+    """Remote segments that lie wholly below log start: nobody can read them any more."""
+    return [one for one in remote if one.next_base <= log_start]

@@ -1,0 +1,300 @@
+"""From the command line and tierd.toml to Settings, or one error that names every problem.
+
+Stronger first: an option of its own (--listen) > --set > the file > built in. Relative paths in the file start
+from the file's folder, those on the command line from the current one.
+"""
+
+import os
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from tierd.base.errors import Usage
+from tierd.config.model import Settings, Where, daemon_settings
+from tierd.config.places import Places, Secret, absolute, absolute_bucket
+from tierd.config.topic_rules import BY_NAME
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What stood on the command line; None and empty where nothing stood."""
+
+    config: Path | None = None
+    data: tuple[Path, ...] = ()
+    state: Path | None = None
+    listen: str | None = None
+    advertise: str | None = None
+    remote: str | None = None
+    sets: tuple[str, ...] = ()
+    """KEY=VALUE each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong: where (dotted path), what was given (None: nothing), and why or what is allowed."""
+
+    path: str
+    given: str | None
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}" if self.given is None else f"{self.path} = {self.given}: {self.reason}"
+
+
+class SettingsError(Usage):
+    """The settings are wrong; `problems` has all of them, the text one a line."""
+
+    def __init__(self, problems: list[Problem]) -> None:
+        super().__init__("\n".join(map(str, problems)))
+        self.problems = tuple(problems)
+
+
+@dataclass(slots=True)
+class _Draft:
+    """What was read so far, and what was wrong with it."""
+
+    daemon: dict[str, object] = field(default_factory=dict)
+    """By dotted path."""
+    defaults: dict[str, str] = field(default_factory=dict)
+    set_overrides: dict[str, str] = field(default_factory=dict)
+    topics: dict[str, dict[str, str]] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+
+    def wrong(self, path: str, given: object, reason: str) -> None:
+        self.problems.append(Problem(path, None if given is None else _quoted(given), reason))
+
+
+def load(options: Options, *, base: Path | None = None) -> Settings:
+    """Settings of the daemon. Raises SettingsError with every problem; reads tierd.toml and nothing else.
+
+    *base* is what relative paths on the command line start from: the current directory.
+    """
+    here = base or Path.cwd()
+    draft = _Draft()
+    if options.config is not None:
+        _read_file(draft, absolute(options.config, here))
+    for one in options.sets:
+        _read_set(draft, one, here)
+    _read_options(draft, options, here)
+    _place_state(draft)
+    settings = _build(draft)
+    if settings is not None:
+        draft.problems.extend(_contradictions(settings))
+    if settings is None or draft.problems:
+        raise SettingsError(draft.problems)
+    return settings
+
+
+def _read_file(draft: _Draft, path: Path) -> None:
+    try:
+        raw = tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        draft.wrong(str(path), None, f"cannot be read: {error.strerror}")
+        return
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        draft.wrong(str(path), None, f"is not TOML: {error}")
+        return
+    defaults, topics = raw.pop("defaults", {}), raw.pop("topics", {})
+    for name, value in _flat(raw):
+        _daemon_value(draft, name, value, path.parent)
+    _topic_table(draft, "defaults", defaults, draft.defaults)
+    if not isinstance(topics, dict):
+        draft.wrong("topics", topics, 'must be tables: [topics."NAME"]')
+        return
+    for topic, table in topics.items():
+        _topic_table(draft, f'topics."{topic}"', table, draft.topics.setdefault(topic, {}))
+
+
+def _flat(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, object]]:
+    """Bare dotted keys make tables in TOML, quoted ones do not: both become one dotted path."""
+    for key, value in table.items():
+        path = f"{above}{key}"
+        if isinstance(value, dict):
+            yield from _flat(value, f"{path}.")
+        else:
+            yield path, value
+
+
+def _daemon_value(draft: _Draft, path: str, value: object, base: Path) -> None:
+    where = _WHERE.get(path)
+    if where is None:
+        draft.wrong(path, value, _unknown(path, _WHERE))
+    elif path in _PATHS:
+        draft.daemon[path] = _located(where, value, base)
+    else:
+        draft.daemon[path] = value
+
+
+def _located(where: Where, value: object, base: Path) -> object:
+    """A path or `file:` URL made absolute; what is neither is left for the check to refuse."""
+    if isinstance(where.setting.kind, Places):
+        several = value if isinstance(value, list) else [value]
+        return [_located_one(one, base) for one in several]
+    if where.setting.path == "remote.url":
+        return absolute_bucket(value, base) if isinstance(value, str) else value
+    return _located_one(value, base)
+
+
+def _located_one(value: object, base: Path) -> object:
+    return absolute(Path(value), base) if isinstance(value, str) and value else value
+
+
+def _topic_table(draft: _Draft, above: str, table: object, into: dict[str, str]) -> None:
+    if not isinstance(table, dict):
+        draft.wrong(above, table, "must be a table")
+        return
+    for name, value in _flat(table):
+        _topic_value(draft, f"{above}.{name}", name, value, into)
+
+
+def _topic_value(draft: _Draft, path: str, name: str, value: object, into: dict[str, str]) -> None:
+    rule = BY_NAME.get(name)
+    if rule is None:
+        quote = "; a topic name with dots needs quotes" if path.startswith("topics.") and _ends_known(name) else ""
+        draft.wrong(path, value, _unknown(name, BY_NAME) + quote)
+        return
+    try:
+        into[name] = rule.kind.text(rule.kind.read(value))
+    except ValueError as error:
+        draft.wrong(path, value, f"{error} ({rule.kind.allowed})")
+
+
+def _ends_known(name: str) -> bool:
+    return any(name.endswith(f".{known}") for known in BY_NAME)
+
+
+def _read_set(draft: _Draft, text: str, base: Path) -> None:
+    path, equals, value = text.partition("=")
+    path = path.strip()
+    if not equals or not path:
+        draft.wrong(f"--set {text}", None, "write KEY=VALUE")
+    elif path in BY_NAME:
+        _topic_value(draft, path, path, value, draft.set_overrides)
+    elif path.startswith("defaults."):
+        _topic_value(draft, path, path.removeprefix("defaults."), value, draft.set_overrides)
+    elif path.startswith("topics."):
+        _set_topic(draft, path, value)
+    elif path in _WHERE and isinstance(_WHERE[path].setting.kind, Secret):
+        draft.wrong(
+            path,
+            None,
+            "a secret on a command line can be read by everyone here: put it in tierd.toml or the environment",
+        )
+    elif path in _WHERE:
+        _daemon_value(draft, path, value, base)
+    else:
+        draft.wrong(path, value, _unknown(path, {**_WHERE, **BY_NAME}))
+
+
+def _set_topic(draft: _Draft, path: str, value: str) -> None:
+    rest = path.removeprefix("topics.")
+    name = max((name for name in BY_NAME if rest.endswith(f".{name}")), key=len, default=None)
+    if name is None:
+        draft.wrong(path, value, "write topics.TOPIC.SETTING=VALUE")
+        return
+    topic = rest.removesuffix(f".{name}").strip("\"'")
+    _topic_value(draft, path, name, value, draft.topics.setdefault(topic, {}))
+
+
+def _read_options(draft: _Draft, options: Options, here: Path) -> None:
+    given: dict[str, object] = {
+        "data": list(map(str, options.data)) or None,
+        "state": str(options.state) if options.state else None,
+        "listener.address": options.listen,
+        "listener.advertised": options.advertise,
+        "remote.url": options.remote,
+    }
+    for path, value in given.items():
+        if value is not None:
+            _daemon_value(draft, path, value, here)
+
+
+def _place_state(draft: _Draft) -> None:
+    """`<realpath of data>.tierd` where that is one place beside the data; else it must be said."""
+    data = draft.daemon.get("data")
+    if data is None:
+        if "state" not in draft.daemon:
+            draft.wrong("data", None, 'say where the logs lie: --data DIR, or data = "DIR" in tierd.toml')
+            draft.daemon["state"] = Path("/")
+        draft.daemon["data"] = []
+        return
+    if "state" in draft.daemon:
+        return
+    draft.daemon["state"] = Path("/")
+    if not isinstance(data, list) or len(data) != 1:
+        draft.wrong("state", None, "several data directories: say --state DIR")
+    elif os.path.ismount(data[0]):
+        draft.wrong("state", None, f"{data[0]} is a mount point, so nothing can lie beside it: say --state DIR")
+    elif isinstance(data[0], Path):
+        draft.daemon["state"] = Path(f"{os.path.realpath(data[0])}.tierd")
+
+
+def _build(draft: _Draft) -> Settings | None:
+    nested: dict[str, Any] = {}
+    for path, value in draft.daemon.items():
+        *above, last = _WHERE[path].attributes
+        table = nested
+        for name in above:
+            table = table.setdefault(name, {})
+        table[last] = value
+    try:
+        return Settings(**nested, defaults=draft.defaults, set_overrides=draft.set_overrides, topics=draft.topics)
+    except ValidationError as error:
+        for one in error.errors(include_url=False):
+            path = _BY_ATTRIBUTES[tuple(map(str, one["loc"]))]
+            secret = isinstance(_WHERE[path].setting.kind, Secret)
+            reason = one["msg"].removeprefix("Value error, ")
+            draft.wrong(path, None if secret else one["input"], f"{reason} ({_WHERE[path].setting.kind.allowed})")
+        return None
+
+
+def _contradictions(settings: Settings) -> Iterator[Problem]:
+    listener = settings.listener
+    if not listener.address.is_loopback and not listener.allow_anonymous:
+        yield Problem(
+            "listener.address",
+            _quoted(listener.address),
+            "others can reach it and clients are not authenticated: set listener.allow.anonymous=true if that is meant",
+        )
+    if (listener.advertised or listener.address).is_wildcard:
+        yield Problem(
+            "listener.advertised" if listener.advertised else "listener.address",
+            _quoted(listener.advertised or listener.address),
+            "clients cannot connect to this address: say --advertise HOST:PORT",
+        )
+    if listener.max_in_flight_bytes < listener.max_frame_bytes:
+        yield Problem(
+            "listener.max.in.flight.bytes", str(listener.max_in_flight_bytes), "must hold listener.max.frame.bytes"
+        )
+    for data in settings.data_dirs:
+        if settings.state_dir == data or data in settings.state_dir.parents:
+            yield Problem("state", _quoted(settings.state_dir), f"must not lie in the data directory {data}")
+    defaults = settings.topic_defaults
+    for topic in ("", *settings.topics):
+        place = f'topics."{topic}"' if topic else "defaults"
+        yield from (Problem(place, None, reason) for reason in defaults.conflicts(topic))
+
+
+def _unknown(name: str, known: Mapping[str, object]) -> str:
+    if name in BY_NAME:
+        return 'is a topic setting: put it under [defaults] or [topics."NAME"]'
+    close = get_close_matches(name, known, n=1)
+    return f"unknown setting; did you mean {close[0]}?" if close else "unknown setting"
+
+
+def _quoted(given: object) -> str:
+    if isinstance(given, bool):
+        return str(given).lower()
+    if isinstance(given, list | tuple):
+        return "[" + ", ".join(map(_quoted, given)) + "]"
+    return str(given) if isinstance(given, int | float) else f'"{given}"'
+
+
+_WHERE: Mapping[str, Where] = {where.setting.path: where for where in daemon_settings()}
+_BY_ATTRIBUTES = {where.attributes: path for path, where in _WHERE.items()}
+_PATHS = frozenset({"data", "state", "remote.url", "remote.s3.ca.bundle"})

@@ -1,0 +1,333 @@
+"""All settings of a daemon: frozen, typed, complete before start.
+
+Each field carries its path in tierd.toml, its kind and its meaning.
+`load.load` makes a Settings from the command line and tierd.toml; docs/settings.md is generated from this module.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Protocol
+
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, SecretStr
+from pydantic.fields import FieldInfo
+from pydantic_core import CoreSchema, core_schema
+
+from tierd.config.kinds import BYTES, MILLIS, Choice, Number, Switch, Text
+from tierd.config.places import Address, Bucket, HostPort, Place, Places, Secret
+from tierd.config.resolve import TopicDefaults
+from tierd.config.topic import DAY_MS, GIB, HOUR_MS, KIB, MIB
+
+
+class Readable(Protocol):
+    """What a daemon setting needs of its kind; topic settings need more (`kinds.Kind`)."""
+
+    @property
+    def allowed(self) -> str: ...
+
+    def read(self, raw: object) -> Any: ...
+
+    def show(self, value: Any) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Marks a field: its dotted path in tierd.toml, its kind and its meaning. None = not set."""
+
+    path: str
+    kind: Readable
+    doc: str
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(self._read)
+
+    def _read(self, raw: object) -> object:
+        return None if raw is None else self.kind.read(raw)
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+
+
+_LISTEN = HostPort("127.0.0.1", 9092)
+
+
+class Listener(Section):
+    """Where Kafka clients come in."""
+
+    address: Annotated[
+        HostPort,
+        Setting("listener.address", Address(), "Where Kafka clients connect (--listen). Port 0 takes a free one."),
+    ] = _LISTEN
+    advertised: Annotated[
+        HostPort | None,
+        Setting(
+            "listener.advertised",
+            Address(),
+            "What clients are told to connect to (--advertise), when not listener.address. Port 0: the real one.",
+        ),
+    ] = None
+    allow_anonymous: Annotated[
+        bool,
+        Setting(
+            "listener.allow.anonymous",
+            Switch(),
+            "Listen beyond this machine although clients are not authenticated. This release has no authentication.",
+        ),
+    ] = False
+    max_connections: Annotated[
+        int,
+        Setting("listener.max.connections", Number(1, 1_000_000), "Connections at a time; one more is closed at once."),
+    ] = 10_000
+    max_frame_bytes: Annotated[
+        int,
+        Setting(
+            "listener.max.frame.bytes",
+            Number(16 * KIB, GIB, BYTES),
+            "Largest request; the connection of a larger one is closed.",
+        ),
+    ] = 100 * MIB
+    max_in_flight_bytes: Annotated[
+        int,
+        Setting(
+            "listener.max.in.flight.bytes",
+            Number(MIB, unit=BYTES),
+            "Bytes of requests held at a time over all connections; beyond it no more is read until some are answered.",
+        ),
+    ] = 256 * MIB
+    idle_ms: Annotated[
+        int, Setting("listener.idle.ms", Number(1_000, unit=MILLIS), "A connection silent for this long is closed.")
+    ] = 600_000
+
+    @property
+    def host(self) -> str:
+        return self.address.host
+
+    @property
+    def port(self) -> int:
+        return self.address.port
+
+    def advertise(self, bound_port: int) -> HostPort:
+        """What clients are told, once the port is known."""
+        told = self.advertised or HostPort(self.host, bound_port)
+        return told if told.port else HostPort(told.host, bound_port)
+
+
+class Http(Section):
+    """Where /health and /metrics are answered."""
+
+    address: Annotated[
+        HostPort | None,
+        Setting("http.address", Address(), "Where /health and /metrics are answered; not set: nowhere."),
+    ] = None
+
+
+class S3(Section):
+    """How to reach the bucket; whatever is not set comes from the usual AWS places (environment, profile, instance)."""
+
+    endpoint: Annotated[
+        str | None, Setting("remote.s3.endpoint", Text(), "URL of an S3-compatible server; not set: AWS.")
+    ] = None
+    region: Annotated[str | None, Setting("remote.s3.region", Text(), "Region that requests are signed for.")] = None
+    path_style: Annotated[
+        bool | None,
+        Setting(
+            "remote.s3.path.style",
+            Switch(),
+            "Put the bucket in the path instead of the host name; not set: on with an endpoint, off without.",
+        ),
+    ] = None
+    profile: Annotated[str | None, Setting("remote.s3.profile", Text(), "Profile in the AWS configuration files.")] = (
+        None
+    )
+    access_key_id: Annotated[str | None, Setting("remote.s3.access.key.id", Text(), "Access key.")] = None
+    secret_access_key: Annotated[
+        SecretStr | None,
+        Setting(
+            "remote.s3.secret.access.key",
+            Secret(),
+            "Its secret. Only in tierd.toml or the environment, never with --set.",
+        ),
+    ] = None
+    session_token: Annotated[
+        SecretStr | None,
+        Setting(
+            "remote.s3.session.token",
+            Secret(),
+            "Session token. Only in tierd.toml or the environment, never with --set.",
+        ),
+    ] = None
+    ca_bundle: Annotated[Path | None, Setting("remote.s3.ca.bundle", Place(), "Certificates to trust, in PEM.")] = None
+
+    @property
+    def use_path_style(self) -> bool:
+        return self.endpoint is not None if self.path_style is None else self.path_style
+
+
+class Remote(Section):
+    """The bucket and how hard it is used."""
+
+    url: Annotated[
+        str | None,
+        Setting(
+            "remote.url",
+            Bucket(),
+            "The bucket (--remote). The prefix goes before each key as it is: end it with /. It belongs to the data "
+            "from the first start on.",
+        ),
+    ] = None
+    copy_threads: Annotated[int, Setting("remote.copy.threads", Number(1, 64), "Segments copied at a time.")] = 2
+    part_bytes: Annotated[
+        int, Setting("remote.part.bytes", Number(5 * MIB, GIB, BYTES), "Size of a part of a multipart upload.")
+    ] = 16 * MIB
+    read_threads: Annotated[
+        int, Setting("remote.read.threads", Number(1, 256), "Requests for reading in flight at a time.")
+    ] = 16
+    range_bytes: Annotated[
+        int,
+        Setting(
+            "remote.range.bytes",
+            Number(256 * KIB, 256 * MIB, BYTES),
+            "Bytes asked for at a time by a sequential reader.",
+        ),
+    ] = 8 * MIB
+    first_range_bytes: Annotated[
+        int,
+        Setting(
+            "remote.first.range.bytes",
+            Number(64 * KIB, 256 * MIB, BYTES),
+            "Bytes asked for by the first read at an offset, so that the first record comes early.",
+        ),
+    ] = MIB
+    read_ahead: Annotated[
+        int, Setting("remote.read.ahead", Number(0, 256), "Ranges fetched ahead of a sequential reader.")
+    ] = 8
+    cache_bytes: Annotated[
+        int,
+        Setting(
+            "remote.cache.bytes",
+            Number(64 * MIB, unit=BYTES),
+            "Disk space in the state directory for what was read from the bucket.",
+        ),
+    ] = 4 * GIB
+    memory_bytes: Annotated[
+        int,
+        Setting("remote.memory.bytes", Number(16 * MIB, unit=BYTES), "Memory of all reads from the bucket together."),
+    ] = 128 * MIB
+    request_timeout_ms: Annotated[
+        int,
+        Setting("remote.request.timeout.ms", Number(100, HOUR_MS, MILLIS), "Longest wait for an answer of the bucket."),
+    ] = 30_000
+    retry_max_ms: Annotated[
+        int,
+        Setting(
+            "remote.retry.max.ms", Number(100, DAY_MS, MILLIS), "Longest pause between two tries of a copy that fails."
+        ),
+    ] = 60_000
+    head_interval_ms: Annotated[
+        int,
+        Setting(
+            "remote.head.interval.ms",
+            Number(100, HOUR_MS, MILLIS),
+            "Longest wait before a change is in the partition's head in the bucket.",
+        ),
+    ] = 10_000
+    s3: S3 = S3()
+
+
+class Settings(Section):
+    """Everything a daemon is told. Paths are absolute, `file:` URLs too; limits that are None do not exist."""
+
+    data_dirs: Annotated[
+        tuple[Path, ...],
+        Setting("data", Places(), "Data directories (--data): Kafka-format logs, under Kafka's own names only."),
+    ]
+    state_dir: Annotated[
+        Path,
+        Setting(
+            "state",
+            Place(),
+            "State directory (--state): registry, catalog, cache, control socket, set-aside files. "
+            "Not set: <data>.tierd.",
+        ),
+    ]
+    node_id: Annotated[int, Setting("node.id", Number(0, 2**31 - 1), "Id of this node, as clients see it.")] = 1
+    auto_create_topics: Annotated[
+        bool, Setting("auto.create.topics.enable", Switch(), "Make a topic when a client first asks for it.")
+    ] = True
+    num_partitions: Annotated[
+        int,
+        Setting("num.partitions", Number(1, 100_000), "Partitions of a topic that is made without saying how many."),
+    ] = 1
+    offsets_topic_partitions: Annotated[
+        int,
+        Setting(
+            "offsets.topic.num.partitions", Number(1, 100_000), "Partitions of __consumer_offsets when it is made."
+        ),
+    ] = 50
+    disk_reserve_bytes: Annotated[
+        int,
+        Setting(
+            "tierd.disk.reserve.bytes",
+            Number(0, unit=BYTES),
+            "Produce is refused below this much free disk, so that copying and eviction still have room.",
+        ),
+    ] = 256 * MIB
+    retention_check_ms: Annotated[
+        int,
+        Setting(
+            "log.retention.check.interval.ms",
+            Number(100, DAY_MS, MILLIS),
+            "Time between two looks for what retention releases.",
+        ),
+    ] = 30_000
+    log_level: Annotated[
+        str, Setting("log.level", Choice(("debug", "info", "warning", "error")), "Least weight of the lines on stderr.")
+    ] = "info"
+    listener: Listener = Listener()
+    http: Http = Http()
+    remote: Remote = Remote()
+    defaults: Mapping[str, str] = {}
+    """`[defaults]` of the file: topic settings in Kafka's own form."""
+    set_overrides: Mapping[str, str] = {}
+    """Topic settings given with --set, in Kafka's own form."""
+    topics: Mapping[str, Mapping[str, str]] = {}
+    """`[topics."x"]` of the file, in Kafka's own form."""
+
+    @property
+    def topic_defaults(self) -> TopicDefaults:
+        return TopicDefaults(
+            tiering=self.remote.url is not None,
+            defaults=self.defaults,
+            set_overrides=self.set_overrides,
+            topics=self.topics,
+        )
+
+    @property
+    def control_socket(self) -> Path:
+        return self.state_dir / "control.sock"
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """A marked field and the way to it from Settings, by attribute names."""
+
+    setting: Setting
+    attributes: tuple[str, ...]
+    default: object
+    required: bool
+
+
+def daemon_settings(model: type[Section] = Settings, above: tuple[str, ...] = ()) -> Iterator[Where]:
+    """Every setting that has a path in tierd.toml, in the order of the model."""
+    for name, info in model.model_fields.items():
+        setting = next((mark for mark in info.metadata if isinstance(mark, Setting)), None)
+        if setting is not None:
+            yield Where(setting, (*above, name), info.default, info.is_required())
+        elif (section := _section(info)) is not None:
+            yield from daemon_settings(section, (*above, name))
+
+
+def _section(info: FieldInfo) -> type[Section] | None:
+    kind = info.annotation
+    return kind if isinstance(kind, type) and issubclass(kind, Section) else None

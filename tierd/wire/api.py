@@ -1,0 +1,78 @@
+"""API keys, the versions tierd serves, and from which version a message is "flexible" (compact lengths, tagged fields).
+
+Advertised ranges: at least those that the clients of the bench pick, and Produce from 0 although 0-2 are refused:
+with a higher minimum old librdkafka silently sends gzip, snappy and lz4 batches uncompressed (KAFKA-18659).
+"""
+
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+
+class ApiKey(IntEnum):
+    """The APIs that tierd serves; values are on the wire."""
+
+    PRODUCE = 0
+    FETCH = 1
+    LIST_OFFSETS = 2
+    METADATA = 3
+    OFFSET_COMMIT = 8
+    OFFSET_FETCH = 9
+    FIND_COORDINATOR = 10
+    JOIN_GROUP = 11
+    HEARTBEAT = 12
+    LEAVE_GROUP = 13
+    SYNC_GROUP = 14
+    API_VERSIONS = 18
+    CREATE_TOPICS = 19
+    DELETE_TOPICS = 20
+    INIT_PRODUCER_ID = 22
+
+
+class Versions(NamedTuple):
+    """Versions [first, last] of one API, both inclusive as on the wire."""
+
+    first: int
+    last: int
+    flexible_from: int
+
+
+API: Final[dict[int, Versions]] = {
+    ApiKey.PRODUCE: Versions(0, 12, 9),  # topic ids from 13
+    ApiKey.FETCH: Versions(4, 12, 12),  # topic ids from 13
+    ApiKey.LIST_OFFSETS: Versions(1, 10, 6),
+    ApiKey.METADATA: Versions(0, 13, 9),
+    ApiKey.OFFSET_COMMIT: Versions(2, 9, 8),  # topic ids from 10
+    ApiKey.OFFSET_FETCH: Versions(1, 9, 6),  # topic ids from 10
+    ApiKey.FIND_COORDINATOR: Versions(0, 6, 3),
+    ApiKey.JOIN_GROUP: Versions(0, 9, 6),
+    ApiKey.HEARTBEAT: Versions(0, 4, 4),
+    ApiKey.LEAVE_GROUP: Versions(0, 5, 4),
+    ApiKey.SYNC_GROUP: Versions(0, 5, 4),
+    ApiKey.API_VERSIONS: Versions(0, 4, 3),
+    ApiKey.CREATE_TOPICS: Versions(2, 7, 5),
+    ApiKey.DELETE_TOPICS: Versions(1, 6, 4),
+    ApiKey.INIT_PRODUCER_ID: Versions(0, 5, 2),
+}
+"""What ApiVersions answers, in this order."""
+
+PRODUCE_SERVED_FROM: Final = 3
+"""Older Produce requests (magic 0 and 1) are answered with UNSUPPORTED_VERSION, as Kafka 4 does."""
+
+
+def is_served(api_key: int, version: int) -> bool:
+    """Whether ApiVersions advertises this version."""
+    versions = API.get(api_key)
+    return versions is not None and versions.first <= version <= versions.last
+
+
+def is_flexible(api_key: int, version: int) -> bool:
+    """Whether the request has compact lengths; KeyError for an API that is not served."""
+    return version >= API[api_key].flexible_from
+
+
+def has_flexible_header(api_key: int, version: int) -> bool:
+    """Whether the response header carries tagged fields.
+
+    Never in ApiVersions: a client must read that answer before it knows what the broker speaks.
+    """
+    return api_key != ApiKey.API_VERSIONS and is_flexible(api_key, version)

@@ -1,0 +1,188 @@
+"""Produce, versions 0-12, by hand: records stay where the socket put them.
+
+Versions 0-2 decode so that they can be refused; from 13 on topics go by id. The bytes are compared with kio's and
+with recorded frames in tests/wire.
+"""
+
+import struct
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from tierd.wire.api import ApiKey, is_flexible
+from tierd.wire.errors import BadFrame
+from tierd.wire.primitives import (
+    I32,
+    at_end,
+    compact_string,
+    named,
+    read_compact_count,
+    read_compact_string,
+    read_count,
+    read_string,
+    read_uvarint,
+    skip_tags,
+    string,
+    uvarint,
+)
+
+_ACKS_TIMEOUT: Final = struct.Struct(">hi")
+_INDEX_SIZE: Final = struct.Struct(">ii")
+_PARTITION: Final = struct.Struct(">ihqqq")  # index, error, base offset, log append time, log start (v5+)
+_PARTITION_V2: Final = struct.Struct(">ihqq")
+_PARTITION_V0: Final = struct.Struct(">ihq")
+_NO_ERRORS_LEGACY: Final = b"\0\0\0\0\xff\xff"  # no record errors, null message
+_NO_ERRORS_COMPACT: Final = b"\1\0\0"  # the same, no tags
+
+
+class ProduceRequest(NamedTuple):
+    """One request. Tuples instead of dataclasses: made per request on the hot path."""
+
+    transactional_id: str | None
+    acks: int
+    timeout_ms: int
+    topics: list[tuple[str, list[tuple[int, memoryview | None]]]]
+    """(topic, [(partition, records)]); records is a writable view into the frame, None when null."""
+
+
+class RecordError(NamedTuple):
+    """What is wrong with one record of a refused batch."""
+
+    batch_index: int
+    message: str | None
+
+
+class PartitionProduced(NamedTuple):
+    """The answer for one partition; None offsets and times become -1."""
+
+    partition: int
+    error: int = 0
+    base_offset: int | None = None
+    log_append_time_ms: int | None = None
+    log_start: int | None = None
+    record_errors: Sequence[RecordError] = ()
+    message: str | None = None
+
+
+def decode_produce(frame: memoryview, position: int, version: int) -> ProduceRequest:
+    """Decode the body that begins at *position*. Raises BadFrame."""
+    try:
+        if is_flexible(ApiKey.PRODUCE, version):
+            return _decode_flexible(frame, position)
+        return _decode_legacy(frame, position, version)
+    except (struct.error, IndexError, UnicodeDecodeError) as error:
+        raise BadFrame(f"Produce v{version}: {error}") from error
+
+
+def _decode_legacy(frame: memoryview, position: int, version: int) -> ProduceRequest:
+    transactional_id = None
+    if version >= 3:
+        transactional_id, position = read_string(frame, position)
+    acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(frame, position)
+    topic_count, position = read_count(frame, position + _ACKS_TIMEOUT.size)
+    topics: list[tuple[str, list[tuple[int, memoryview | None]]]] = []
+    for _ in range(topic_count):
+        name, position = read_string(frame, position)
+        count, position = read_count(frame, position)
+        partitions: list[tuple[int, memoryview | None]] = []
+        for _ in range(count):
+            index, size = _INDEX_SIZE.unpack_from(frame, position)
+            position += _INDEX_SIZE.size
+            if size < 0:
+                partitions.append((index, None))
+                continue
+            partitions.append((index, _records(frame, position, size)))
+            position += size
+        topics.append((named(name, "topic name"), partitions))
+    at_end(frame, position)
+    return ProduceRequest(transactional_id, acks, timeout_ms, topics)
+
+
+def _decode_flexible(frame: memoryview, position: int) -> ProduceRequest:
+    transactional_id, position = read_compact_string(frame, position)
+    acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(frame, position)
+    topic_count, position = read_compact_count(frame, position + _ACKS_TIMEOUT.size)
+    topics: list[tuple[str, list[tuple[int, memoryview | None]]]] = []
+    for _ in range(topic_count):
+        name, position = read_compact_string(frame, position)
+        count, position = read_compact_count(frame, position)
+        partitions: list[tuple[int, memoryview | None]] = []
+        for _ in range(count):
+            (index,) = I32.unpack_from(frame, position)
+            size, position = read_uvarint(frame, position + 4)
+            records = None
+            if size:
+                records = _records(frame, position, size - 1)
+                position += size - 1
+            position = skip_tags(frame, position)
+            partitions.append((index, records))
+        position = skip_tags(frame, position)
+        topics.append((named(name, "topic name"), partitions))
+    at_end(frame, skip_tags(frame, position))
+    return ProduceRequest(transactional_id, acks, timeout_ms, topics)
+
+
+def _records(frame: memoryview, position: int, size: int) -> memoryview:
+    records = frame[position : position + size]
+    if len(records) != size:
+        raise BadFrame(f"byte {position}: {size} bytes of records, only {len(records)} left")
+    return records
+
+
+def encode_produce_response(
+    correlation_id: int,
+    version: int,
+    topics: Sequence[tuple[str, Sequence[PartitionProduced]]],
+    throttle_ms: int = 0,
+) -> bytes:
+    """The whole frame, length word included."""
+    if is_flexible(ApiKey.PRODUCE, version):
+        parts = [b"", I32.pack(correlation_id), b"\0", uvarint(len(topics) + 1)]
+        for name, partitions in topics:
+            parts += compact_string(name), uvarint(len(partitions) + 1)
+            parts += [_encode_flexible(partition) for partition in partitions]
+            parts.append(b"\0")
+        parts += I32.pack(throttle_ms), b"\0"
+    else:
+        parts = [b"", I32.pack(correlation_id), I32.pack(len(topics))]
+        for name, partitions in topics:
+            parts += string(name), I32.pack(len(partitions))
+            parts += [_encode_legacy(partition, version) for partition in partitions]
+        if version >= 1:
+            parts.append(I32.pack(throttle_ms))
+    parts[0] = I32.pack(sum(map(len, parts)))
+    return b"".join(parts)
+
+
+def _wire(value: int | None) -> int:
+    return -1 if value is None else value
+
+
+def _fixed(done: PartitionProduced) -> bytes:
+    return _PARTITION.pack(
+        done.partition,
+        done.error,
+        _wire(done.base_offset),
+        _wire(done.log_append_time_ms),
+        _wire(done.log_start),
+    )
+
+
+def _encode_flexible(done: PartitionProduced) -> bytes:
+    if not done.record_errors and done.message is None:
+        return _fixed(done) + _NO_ERRORS_COMPACT
+    errors = b"".join(I32.pack(index) + compact_string(message) + b"\0" for index, message in done.record_errors)
+    count = uvarint(len(done.record_errors) + 1)
+    return _fixed(done) + count + errors + compact_string(done.message) + b"\0"
+
+
+def _encode_legacy(done: PartitionProduced, version: int) -> bytes:
+    if version < 2:
+        return _PARTITION_V0.pack(done.partition, done.error, _wire(done.base_offset))
+    if version < 5:
+        return _PARTITION_V2.pack(done.partition, done.error, _wire(done.base_offset), _wire(done.log_append_time_ms))
+    if version < 8:
+        return _fixed(done)
+    if not done.record_errors and done.message is None:
+        return _fixed(done) + _NO_ERRORS_LEGACY
+    errors = b"".join(I32.pack(index) + string(message) for index, message in done.record_errors)
+    return _fixed(done) + I32.pack(len(done.record_errors)) + errors + string(done.message)

@@ -20,7 +20,8 @@ class RemoteTier(Protocol):
         """Whole remote batches from the first whose last offset is at or above *offset*, all below *stop*.
 
         The first batch always comes whole; more follow while the sum stays <= *max_bytes*, across segments.
-        Empty when nothing at or above *offset* and below *stop* is in the bucket (compacted away): the caller goes on at *stop*.
+        Empty when nothing at or above *offset* and below *stop* is in the bucket (compacted away): the caller goes on
+        at *stop*.
         Cancelling the call (a fetch's max wait passed) leaves the download running into the cache.
         """
 
@@ -36,7 +37,8 @@ class RemoteTier(Protocol):
     def partition_changed(self, view: PartitionView) -> None:
         """Tell the tierer the whole state of a partition: after open, roll, flush of closed segments, evict, settings.
 
-        Called on change, not per append: log_end and last_stable may be those of the last change or of a tick each second.
+        Called on change, not per append: log_end and last_stable may be those of the last change or of a tick each
+        second.
         """
 
     def topic_changed(
@@ -45,6 +47,6 @@ class RemoteTier(Protocol):
         """A topic was created or its settings changed; the tierer writes its topic file."""
 
     def topic_deleted(self, topic: str, topic_id: Uuid, partitions: int, deleted_ms: int) -> None:
-        """Durable in the registry already; the tierer writes the tombstone, later deletes, then calls tombstone_written."""
+        """Durable in the registry already; the tierer writes the tombstone, calls tombstone_written, later deletes."""
 
     async def status(self) -> dict[PartitionId, RemoteStatus]: ...

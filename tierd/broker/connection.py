@@ -1,0 +1,305 @@
+"""One client connection on the loop: receive, hand frames on in order, one request in work at a time, send.
+
+Backpressure: while a request is in work or its answer is not wholly sent, nothing more is read from that client.
+An idle connection costs a table entry and a few KiB, no timer and no task.
+"""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import Executor
+from typing import Any, Protocol
+
+from tierd.broker.sending import Outgoing, Pumped, Reply
+from tierd.wire.errors import BadFrame
+from tierd.wire.frame import STEADY_BYTES, FrameBuffer
+
+log = logging.getLogger(__name__)
+
+Answer = Reply | Coroutine[Any, Any, Reply | None] | None
+"""An answer now, one to wait for, or none at all (Produce with acks=0)."""
+FRAMES_A_TURN = 64
+"""Frames of one connection handled before others get their turn."""
+
+
+class Serve(Protocol):
+    """Answers one frame. The frame is valid until it returns; a coroutine must not hold it."""
+
+    def __call__(self, frame: memoryview, connection: "Connection") -> Answer: ...
+
+
+class Host(Protocol):
+    """What a connection needs of its server."""
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop: ...
+    @property
+    def readers(self) -> Executor:
+        """Threads for reads of cold pages."""
+
+    def may_buffer(self, connection: "Connection") -> bool:
+        """Whether it may go on receiving a large frame; when not, `resume_reading` is called later."""
+
+    def buffer_changed(self, connection: "Connection", by_bytes: int) -> None: ...
+
+    def closed(self, connection: "Connection") -> None: ...
+
+
+class CloseQuietly(Exception):
+    """A handler asks for the connection to be closed without an answer, as Kafka does (failed acks=0 requests)."""
+
+
+class Connection:
+    """Owns the socket. Loop thread only."""
+
+    __slots__ = (
+        "_capacity",
+        "_close_when_sent",
+        "_host",
+        "_out",
+        "_paused",
+        "_reading",
+        "_serve",
+        "_sock",
+        "_task",
+        "_warming",
+        "_writing",
+        "active_ms",
+        "frames",
+        "open",
+        "peer",
+    )
+
+    def __init__(self, sock: socket.socket, peer: str, host: Host, serve: Serve, max_frame_bytes: int) -> None:
+        self._sock = sock
+        self.peer = peer
+        self._host = host
+        self._serve = serve
+        self.frames = FrameBuffer(max_frame_bytes)
+        self._capacity = 0
+        self._out = Outgoing(sock)
+        self._task: asyncio.Task[Reply | None] | None = None
+        self._warming = False
+        self._reading = False
+        self._writing = False
+        self._paused = False
+        self._close_when_sent = False
+        self.open = True
+        self.active_ms = -1
+        """Monotonic time of the last bytes received, kept by the server's sweep."""
+
+    def start(self) -> None:
+        self._read(True)
+
+    @property
+    def busy(self) -> bool:
+        """A request is in work or an answer on its way."""
+        return self._task is not None or self._warming or bool(self._out)
+
+    def fileno(self) -> int:
+        return self._sock.fileno()
+
+    def finish(self) -> None:
+        """Close once the request in work is answered; at once when there is none."""
+        self._close_when_sent = True
+        if not self.busy:
+            self.close()
+
+    def close(self) -> None:
+        """Close now; slices that wait are released, a request in work is cancelled."""
+        if not self.open:
+            return
+        self.open = False
+        self._read(False)
+        self._write(False)
+        if self._task is not None:
+            self._task.cancel()
+        if not self._warming:
+            self._out.drop()
+        self._sock.close()
+        self._host.buffer_changed(self, -self._capacity)
+        self._host.closed(self)
+
+    def resume_reading(self) -> None:
+        """The server has room again."""
+        if self.open and not self.busy:
+            self._read(True)
+
+    def trim(self) -> None:
+        """Give back the receive buffer when nothing is in it."""
+        if not self.busy and self.frames.pending_bytes == 0:
+            self.frames.release_idle()
+            self._count_buffer()
+
+    def _readable(self) -> None:
+        if self.busy:
+            self._look_for_end()
+            return
+        if self._capacity > STEADY_BYTES and not self._host.may_buffer(self):
+            self._read(False)
+            return
+        try:
+            got = self._sock.recv_into(self.frames.space())
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            self.close()
+            return
+        if got == 0:
+            self.close()
+            return
+        self.frames.received(got)
+        self.active_ms = -1
+        if self.frames.capacity_bytes != self._capacity:
+            self._count_buffer()
+        self._advance()
+
+    def _look_for_end(self) -> None:
+        """Bytes or the end came while a request is in work: stop watching, unless the peer has gone."""
+        try:
+            ahead = self._sock.recv(1, socket.MSG_PEEK)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            ahead = b""
+        if ahead:
+            self._read(False)
+        else:
+            self.close()
+
+    def _advance(self) -> None:
+        """Handle the frames that are there; an error that is no fault of the client's goes up to the loop."""
+        settled = False
+        try:
+            self._handle_frames()
+            settled = True
+        except BadFrame as error:
+            log.warning("bad request, connection closed", extra={"peer": self.peer, "why": str(error)})
+        except CloseQuietly:
+            pass
+        except OSError as error:
+            log.debug("peer gone", extra={"peer": self.peer, "why": str(error)})
+        finally:
+            if not settled:
+                self.close()
+
+    def _handle_frames(self) -> None:
+        for _ in range(FRAMES_A_TURN):
+            if self._close_when_sent:
+                self.finish()
+                return
+            frame = self.frames.next_frame()
+            if frame is None:
+                return
+            answer = self._serve(frame, self)
+            if answer is None:
+                continue
+            if not isinstance(answer, list):
+                self._task = self._host.loop.create_task(answer)
+                self._task.add_done_callback(self._answered)
+                return
+            state = self._out.send(answer)
+            if state is not Pumped.DONE:
+                self._sent(state)
+                return
+        self._host.loop.call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        if self.open and not self.busy:
+            self._advance()
+
+    def _answered(self, task: "asyncio.Task[Reply | None]") -> None:
+        self._task = None
+        reply = None
+        if not task.cancelled():
+            error = task.exception()
+            if error is None:
+                reply = task.result()
+            else:
+                self._failed(error)
+        if not self.open:
+            release(reply)
+            return
+        try:
+            if reply is not None and not self._sent(self._out.send(reply)):
+                return
+        except OSError:
+            self.close()
+            return
+        self._go_on()
+
+    def _failed(self, error: BaseException) -> None:
+        self.close()
+        if isinstance(error, BadFrame):
+            log.warning("bad request, connection closed", extra={"peer": self.peer, "why": str(error)})
+        elif not isinstance(error, CloseQuietly):
+            self._host.loop.call_exception_handler({"message": f"request of {self.peer} failed", "exception": error})
+
+    def _writable(self) -> None:
+        try:
+            if self._sent(self._out.pump()):
+                self._go_on()
+        except OSError:
+            self.close()
+
+    def _go_on(self) -> None:
+        """The answer is out: the next frames, then more bytes."""
+        if self._close_when_sent:
+            self.close()
+            return
+        self._advance()
+        if self.open and not self.busy:
+            self._read(True)
+
+    def _sent(self, state: Pumped) -> bool:
+        """Watch for what is needed to go on sending; True when all is sent."""
+        self._write(state is Pumped.FULL)
+        if state is Pumped.COLD:
+            read = self._out.cold()
+            self._warming = True
+            future = self._host.loop.run_in_executor(self._host.readers, read.run)
+            future.add_done_callback(lambda done: self._warmed(done, lambda: self._out.warmed(read)))
+        return state is Pumped.DONE
+
+    def _warmed(self, done: Awaitable[None], accept: Callable[[], None]) -> None:
+        assert isinstance(done, asyncio.Future)
+        self._warming = False
+        error = None if done.cancelled() else done.exception()
+        if not self.open:
+            self._out.drop()
+            return
+        if error is not None:
+            log.error("local read failed, connection closed", extra={"peer": self.peer, "why": str(error)})
+            self.close()
+            return
+        accept()
+        self._writable()
+
+    def _read(self, on: bool) -> None:
+        if on is not self._reading:
+            self._reading = on
+            if on:
+                self._host.loop.add_reader(self._sock.fileno(), self._readable)
+            else:
+                self._host.loop.remove_reader(self._sock.fileno())
+
+    def _write(self, on: bool) -> None:
+        if on is not self._writing:
+            self._writing = on
+            if on:
+                self._host.loop.add_writer(self._sock.fileno(), self._writable)
+            else:
+                self._host.loop.remove_writer(self._sock.fileno())
+
+    def _count_buffer(self) -> None:
+        now = self.frames.capacity_bytes
+        self._host.buffer_changed(self, now - self._capacity)
+        self._capacity = now
+
+
+def release(reply: Reply | None) -> None:
+    """An answer that nobody will get."""
+    for part in reply or ():
+        if not isinstance(part, bytes):
+            part.release()

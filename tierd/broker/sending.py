@@ -1,0 +1,227 @@
+"""The send side of one connection: bytes and file spans to a non-blocking socket, without waiting for a disk.
+
+`sendfile` on a non-blocking socket still blocks on a disk read, so spans are probed first (RWF_NOWAIT, 1 us per
+probe) and cold ones are read into the page cache by a thread. Small bodies are joined to their header: one send.
+"""
+
+import os
+import socket
+from collections import deque
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from tierd.storage.view import FileSpan, LogSlice
+
+Reply = list[bytes | LogSlice]
+"""What goes out for one request; slices are released once sent, or when the connection closes."""
+
+INLINE_BYTES = 16 * 1024
+"""Bodies up to this are read and sent together with their header."""
+MORE_BYTES = 64 * 1024
+"""A header waits (MSG_MORE) for a body below this; for larger ones that costs throughput."""
+WINDOW_BYTES = 4 * 1024 * 1024
+"""Checked for residency and handed to sendfile at once."""
+PROBE_BYTES = 128 * 1024
+COLD_BYTES = 1024 * 1024
+"""Read by a thread at once when not in the page cache."""
+_READ_BYTES = 256 * 1024
+
+
+class Pumped(Enum):
+    DONE = auto()
+    FULL = auto()
+    COLD = auto()
+
+
+class SpanCutShort(ConnectionError):
+    """A file ended before its span did: the length already sent can no longer be kept, only closing helps."""
+
+
+@dataclass(slots=True)
+class ColdRead:
+    """Part of a span that is not in the page cache; `run` belongs into a thread."""
+
+    fd: int
+    position: int
+    length: int
+
+    def run(self) -> None:
+        """Read it once, and let the kernel begin with what follows."""
+        os.posix_fadvise(self.fd, self.position, 2 * self.length, os.POSIX_FADV_WILLNEED)
+        scratch = bytearray(min(self.length, _READ_BYTES))
+        position, stop = self.position, self.position + self.length
+        while position < stop:
+            got = os.preadv(self.fd, [scratch], position)
+            if got == 0:
+                return
+            position += got
+
+
+class Outgoing:
+    """What waits to be sent on one socket, in order. Loop thread only."""
+
+    __slots__ = ("_items", "_position", "_sock", "_sock_fd", "_stop", "_warm", "sent_bytes")
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._sock_fd = sock.fileno()
+        self._items: deque[bytes | memoryview | FileSpan | LogSlice] = deque()
+        # Of the span at the head: next byte, its end, and up to where pages are known to be in memory.
+        self._position = self._stop = self._warm = 0
+        self.sent_bytes = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._items)
+
+    def send(self, reply: Reply) -> Pumped:
+        """Queue *reply* and send what the socket takes. Raises OSError when the peer is gone."""
+        body = 0
+        for part in reply:
+            if type(part) is LogSlice:
+                body += part.length
+        if body == 0:
+            data: bytes | None = self._joined(reply)
+        else:
+            data = self._inlined(reply) if body <= INLINE_BYTES else None
+        if data is None:
+            self._queue(reply)
+        elif self._items:
+            self._items.append(data)
+        else:
+            return self._send_now(data)
+        return self.pump()
+
+    def pump(self) -> Pumped:
+        """Send until all is gone, the socket is full, or pages must be read (see `cold`)."""
+        items = self._items
+        while items:
+            item = items[0]
+            if type(item) is FileSpan:
+                state = self._send_span(item)
+                if state is not Pumped.DONE:
+                    return state
+            elif type(item) is LogSlice:
+                item.release()
+            elif not self._send_bytes(item):  # type: ignore[arg-type]
+                return Pumped.FULL
+            items.popleft()
+        return Pumped.DONE
+
+    def cold(self) -> ColdRead:
+        """The read that `pump` waits for; after it call `warmed`."""
+        span = self._items[0]
+        assert isinstance(span, FileSpan)
+        return ColdRead(span.fd, self._position, min(COLD_BYTES, self._stop - self._position))
+
+    def warmed(self, read: ColdRead) -> None:
+        self._warm = read.position + read.length
+
+    def drop(self) -> None:
+        """Forget everything; slices are released."""
+        for item in self._items:
+            if type(item) is LogSlice:
+                item.release()
+        self._items.clear()
+
+    def _joined(self, reply: Reply) -> bytes:
+        if len(reply) == 1 and type(reply[0]) is bytes:
+            return reply[0]
+        parts = []
+        for part in reply:
+            if type(part) is LogSlice:
+                part.release()
+            else:
+                parts.append(part)
+        return b"".join(parts)  # type: ignore[arg-type]
+
+    def _inlined(self, reply: Reply) -> bytes | None:
+        parts: list[bytes | bytearray] = []
+        for part in reply:
+            if type(part) is not LogSlice:
+                parts.append(part)  # type: ignore[arg-type]
+                continue
+            for span in part.spans:
+                body = bytearray(span.length)
+                try:
+                    if os.preadv(span.fd, [body], span.position, os.RWF_NOWAIT) != span.length:
+                        return None
+                except OSError:
+                    return None  # Cold, or a file system without RWF_NOWAIT: the long way knows what to do.
+                parts.append(body)
+        for part in reply:
+            if type(part) is LogSlice:
+                part.release()
+        return b"".join(parts)
+
+    def _queue(self, reply: Reply) -> None:
+        for part in reply:
+            if type(part) is LogSlice:
+                self._items.extend(part.spans)
+                self._items.append(part)
+            elif part:
+                self._items.append(part)
+
+    def _send_now(self, data: bytes) -> Pumped:
+        try:
+            sent = self._sock.send(data)
+        except (BlockingIOError, InterruptedError):
+            sent = 0
+        self.sent_bytes += sent
+        if sent == len(data):
+            return Pumped.DONE
+        self._items.append(memoryview(data)[sent:])
+        return Pumped.FULL
+
+    def _send_bytes(self, data: bytes | memoryview) -> bool:
+        more = 0
+        if len(self._items) > 1:
+            following = self._items[1]
+            if type(following) is FileSpan and following.length < MORE_BYTES:
+                more = socket.MSG_MORE
+        try:
+            sent = self._sock.send(data, more)
+        except (BlockingIOError, InterruptedError):
+            return False
+        self.sent_bytes += sent
+        if sent < len(data):
+            self._items[0] = memoryview(data)[sent:]
+            return False
+        return True
+
+    def _send_span(self, span: FileSpan) -> Pumped:
+        if self._stop == 0:
+            self._position = self._warm = span.position
+            self._stop = span.position + span.length
+        while self._position < self._stop:
+            if self._position >= self._warm:
+                self._warm = resident_until(span.fd, self._position, min(self._stop, self._position + WINDOW_BYTES))
+                if self._position >= self._warm:
+                    return Pumped.COLD
+            try:
+                sent = os.sendfile(self._sock_fd, span.fd, self._position, self._warm - self._position)
+            except (BlockingIOError, InterruptedError):
+                return Pumped.FULL
+            if sent == 0:
+                raise SpanCutShort(f"file ends at or before {self._position}, span at {self._stop}")
+            self._position += sent
+            self.sent_bytes += sent
+        self._stop = 0
+        return Pumped.DONE
+
+
+_ONE_BYTE = [bytearray(1)]
+
+
+def resident_until(fd: int, position: int, stop: int) -> int:
+    """Up to where [position, stop) is in the page cache, probed every 128 KiB."""
+    at = position
+    while True:
+        try:
+            os.preadv(fd, _ONE_BYTE, at, os.RWF_NOWAIT)
+        except BlockingIOError:
+            return at
+        except OSError:
+            return stop  # The file system has no RWF_NOWAIT (ENOTSUP) or the read fails: sendfile will say so.
+        if at == stop - 1:
+            return stop
+        at = min(at + PROBE_BYTES, stop - 1)

@@ -75,4 +75,4 @@ def has_flexible_header(api_key: int, version: int) -> bool:
 
     Never in ApiVersions: a client must read that answer before it knows what the broker speaks.
     """
-    return api_key != ApiKey.API_VERSIONS and is_flexible(api_key, version)
+    return version >= API[api_key].flexible_from and api_key != ApiKey.API_VERSIONS

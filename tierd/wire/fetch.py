@@ -8,8 +8,9 @@ import struct
 from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol
 
-from tierd.wire.api import ApiKey, is_flexible
+from tierd.wire.api import API, ApiKey
 from tierd.wire.errors import BadFrame
+from tierd.wire.header import LENGTH_BYTES, response_header
 from tierd.wire.primitives import (
     I32,
     at_end,
@@ -24,6 +25,8 @@ from tierd.wire.primitives import (
     uvarint,
 )
 
+_KEY: Final = int(ApiKey.FETCH)
+_FLEXIBLE: Final = API[ApiKey.FETCH].flexible_from
 _START_V4: Final = struct.Struct(">iiiib")  # replica, max wait, min bytes, max bytes, isolation
 _START_V7: Final = struct.Struct(">iiiibii")  # and session id, session epoch
 _PARTITION_V4: Final = struct.Struct(">iqi")  # partition, offset, max bytes
@@ -35,6 +38,7 @@ _ANSWER_V5: Final = struct.Struct(">ihqqq")  # and log start
 _ABORTED: Final = struct.Struct(">qq")
 _THROTTLE_ERROR_SESSION: Final = struct.Struct(">ihi")
 _NO_REPLICA: Final = I32.pack(-1)
+_NO_ABORTED: Final = b"\0" + _NO_REPLICA
 
 
 class FetchPartition(NamedTuple):
@@ -98,9 +102,7 @@ def decode_fetch(frame: memoryview, position: int, version: int) -> FetchRequest
         else:
             replica, wait, least, most, isolation = _START_V4.unpack_from(frame, position)
             position += _START_V4.size
-        topics, rack, position = (_flexible if is_flexible(ApiKey.FETCH, version) else _legacy)(
-            frame, position, version
-        )
+        topics, rack, position = (_flexible if version >= _FLEXIBLE else _legacy)(frame, position, version)
         at_end(frame, position)
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise BadFrame(f"Fetch v{version}: {error}") from error
@@ -112,6 +114,7 @@ _Topics = list[tuple[str, list[FetchPartition]]]
 
 
 def _flexible(frame: memoryview, position: int, version: int) -> tuple[_Topics, str | None, int]:
+    unpack, size, new = _PARTITION_V12.unpack_from, _PARTITION_V12.size, tuple.__new__
     topic_count, position = read_compact_count(frame, position)
     topics: _Topics = []
     for _ in range(topic_count):
@@ -119,10 +122,14 @@ def _flexible(frame: memoryview, position: int, version: int) -> tuple[_Topics, 
         count, position = read_compact_count(frame, position)
         partitions = []
         for _ in range(count):
-            index, epoch, offset, fetched_epoch, log_start, most = _PARTITION_V12.unpack_from(frame, position)
-            position += _PARTITION_V12.size
+            index, epoch, offset, fetched_epoch, log_start, most = unpack(frame, position)
+            position += size
             position = position + 1 if frame[position] == 0 else skip_tags(frame, position)
-            partitions.append(_partition(index, offset, most, epoch, fetched_epoch, log_start))
+            known = epoch if epoch >= 0 else None
+            fetched = fetched_epoch if fetched_epoch >= 0 else None
+            start = log_start if log_start >= 0 else None
+            # Not by keyword or call: this runs per partition and request, and is twice as fast.
+            partitions.append(new(FetchPartition, (index, offset, most, known, fetched, start)))
         position = skip_tags(frame, position)
         topics.append((named(name, "topic name"), partitions))
     position = _skip_forgotten(frame, position)
@@ -174,20 +181,9 @@ def _legacy_partition(frame: memoryview, position: int, version: int) -> tuple[F
     else:
         index, offset, most = _PARTITION_V4.unpack_from(frame, position)
         position += _PARTITION_V4.size
-    return _partition(index, offset, most, epoch, -1, log_start), position
-
-
-def _partition(
-    index: int, offset: int, max_bytes: int, epoch: int, fetched_epoch: int, log_start: int
-) -> FetchPartition:
-    return FetchPartition(
-        index,
-        offset,
-        max_bytes,
-        None if epoch < 0 else epoch,
-        None if fetched_epoch < 0 else fetched_epoch,
-        None if log_start < 0 else log_start,
-    )
+    known = epoch if epoch >= 0 else None
+    start = log_start if log_start >= 0 else None
+    return FetchPartition(index, offset, most, known, None, start), position
 
 
 def encode_fetch_response(
@@ -202,86 +198,79 @@ def encode_fetch_response(
 
     The last chunk is the tail, possibly empty. The length word in the first chunk counts the records too.
     """
-    out = _Chunks()
-    out.parts += b"", I32.pack(correlation_id)
-    if is_flexible(ApiKey.FETCH, version):
-        out.parts += b"\0", _THROTTLE_ERROR_SESSION.pack(throttle_ms, error, 0), uvarint(len(topics) + 1)
-        for name, partitions in topics:
-            out.parts += compact_string(name), uvarint(len(partitions) + 1)
-            for fetched in partitions:
-                out.parts += _fixed(fetched), _compact_aborted(fetched.aborted), _NO_REPLICA
-                out.parts.append(uvarint(fetched.records_length + 1))
-                out.records(fetched.records_length)
-                out.parts.append(b"\0")
-            out.parts.append(b"\0")
-        out.parts.append(b"\0")
+    out = bytearray(LENGTH_BYTES) + response_header(_KEY, version, correlation_id)
+    if version >= 7:
+        out += _THROTTLE_ERROR_SESSION.pack(throttle_ms, error, 0)
     else:
-        out.parts.append(_THROTTLE_ERROR_SESSION.pack(throttle_ms, error, 0) if version >= 7 else I32.pack(throttle_ms))
-        out.parts.append(I32.pack(len(topics)))
-        for name, partitions in topics:
-            out.parts += string(name), I32.pack(len(partitions))
-            for fetched in partitions:
-                out.parts += _legacy_answer(fetched, version), I32.pack(fetched.records_length)
-                out.records(fetched.records_length)
-    return out.framed()
+        out += I32.pack(throttle_ms)
+    encode = _encode_flexible if version >= _FLEXIBLE else _encode_legacy
+    chunks, records_bytes = encode(out, version, topics)
+    size = sum(map(len, chunks)) - LENGTH_BYTES + records_bytes
+    I32.pack_into(chunks[0], 0, size)
+    return [bytes(chunk) for chunk in chunks]
 
 
-class _Chunks:
-    """Pieces of the answer, cut where records go in."""
-
-    __slots__ = ("_done", "_records_bytes", "parts")
-
-    def __init__(self) -> None:
-        self.parts: list[bytes] = []
-        self._done: list[list[bytes]] = []
-        self._records_bytes = 0
-
-    def records(self, length: int) -> None:
-        if length > 0:
-            self._records_bytes += length
-            self._done.append(self.parts)
-            self.parts = []
-
-    def framed(self) -> list[bytes]:
-        chunks = [*self._done, self.parts]
-        size = sum(len(part) for chunk in chunks for part in chunk) + self._records_bytes
-        chunks[0][0] = I32.pack(size)
-        return [b"".join(chunk) for chunk in chunks]
-
-
-def _wire(value: int | None) -> int:
-    return -1 if value is None else value
-
-
-def _fixed(fetched: PartitionFetched) -> bytes:
-    return _ANSWER_V5.pack(
-        fetched.partition,
-        fetched.error,
-        _wire(fetched.high_watermark),
-        _wire(fetched.last_stable),
-        _wire(fetched.log_start),
-    )
+def _encode_flexible(
+    out: bytearray, _version: int, topics: Sequence[tuple[str, Sequence[PartitionFetched]]]
+) -> tuple[list[bytearray], int]:
+    """Chunks that begin with *out*, and the length of all records between them."""
+    chunks, records_bytes = [out], 0
+    pack = _ANSWER_V5.pack
+    out += uvarint(len(topics) + 1)
+    for name, partitions in topics:
+        out += compact_string(name) + uvarint(len(partitions) + 1)
+        for index, error, high, stable, start, aborted, length in partitions:
+            out += pack(
+                index,
+                error,
+                -1 if high is None else high,
+                -1 if stable is None else stable,
+                -1 if start is None else start,
+            )
+            out += (_NO_ABORTED if aborted is None else _compact_aborted(aborted)) + uvarint(length + 1)
+            if length > 0:
+                records_bytes += length
+                out = bytearray()
+                chunks.append(out)
+            out += b"\0"
+        out += b"\0"
+    out += b"\0"
+    return chunks, records_bytes
 
 
-def _compact_aborted(aborted: Sequence[Aborted] | None) -> bytes:
-    if aborted is None:
-        return b"\0"
-    rows = [_ABORTED.pack(txn.producer_id, txn.first_offset) + b"\0" for txn in aborted]
-    return uvarint(len(rows) + 1) + b"".join(rows)
+def _encode_legacy(
+    out: bytearray, version: int, topics: Sequence[tuple[str, Sequence[PartitionFetched]]]
+) -> tuple[list[bytearray], int]:
+    """The same below version 12."""
+    chunks, records_bytes = [out], 0
+    out += I32.pack(len(topics))
+    for name, partitions in topics:
+        out += string(name) + I32.pack(len(partitions))
+        for fetched in partitions:
+            out += _legacy_answer(fetched, version) + I32.pack(fetched.records_length)
+            if fetched.records_length > 0:
+                records_bytes += fetched.records_length
+                out = bytearray()
+                chunks.append(out)
+    return chunks, records_bytes
+
+
+def _compact_aborted(aborted: Sequence[Aborted]) -> bytes:
+    rows = b"".join([_ABORTED.pack(txn.producer_id, txn.first_offset) + b"\0" for txn in aborted])
+    return uvarint(len(aborted) + 1) + rows + _NO_REPLICA
 
 
 def _legacy_answer(fetched: PartitionFetched, version: int) -> bytes:
+    index, error, high, stable, start, aborted, _ = fetched
+    high, stable, start = (-1 if offset is None else offset for offset in (high, stable, start))
     if version >= 5:
-        fixed = _fixed(fetched)
+        fixed = _ANSWER_V5.pack(index, error, high, stable, start)
     else:
-        fixed = _ANSWER_V4.pack(
-            fetched.partition, fetched.error, _wire(fetched.high_watermark), _wire(fetched.last_stable)
-        )
-    if fetched.aborted is None:
+        fixed = _ANSWER_V4.pack(index, error, high, stable)
+    if aborted is None:
         rows = [I32.pack(-1)]
     else:
-        rows = [_ABORTED.pack(txn.producer_id, txn.first_offset) for txn in fetched.aborted]
-        rows.insert(0, I32.pack(len(rows)))
+        rows = [I32.pack(len(aborted)), *(_ABORTED.pack(txn.producer_id, txn.first_offset) for txn in aborted)]
     if version >= 11:
         rows.append(_NO_REPLICA)
     return fixed + b"".join(rows)

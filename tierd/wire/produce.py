@@ -8,8 +8,9 @@ import struct
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from tierd.wire.api import ApiKey, is_flexible
+from tierd.wire.api import API, ApiKey
 from tierd.wire.errors import BadFrame
+from tierd.wire.header import LENGTH_BYTES, response_header
 from tierd.wire.primitives import (
     I32,
     at_end,
@@ -25,6 +26,8 @@ from tierd.wire.primitives import (
     uvarint,
 )
 
+_KEY: Final = int(ApiKey.PRODUCE)
+_FLEXIBLE: Final = API[ApiKey.PRODUCE].flexible_from
 _ACKS_TIMEOUT: Final = struct.Struct(">hi")
 _INDEX_SIZE: Final = struct.Struct(">ii")
 _PARTITION: Final = struct.Struct(">ihqqq")  # index, error, base offset, log append time, log start (v5+)
@@ -66,7 +69,7 @@ class PartitionProduced(NamedTuple):
 def decode_produce(frame: memoryview, position: int, version: int) -> ProduceRequest:
     """Decode the body that begins at *position*. Raises BadFrame."""
     try:
-        if is_flexible(ApiKey.PRODUCE, version):
+        if version >= _FLEXIBLE:
             return _decode_flexible(frame, position)
         return _decode_legacy(frame, position, version)
     except (struct.error, IndexError, UnicodeDecodeError) as error:
@@ -98,6 +101,7 @@ def _decode_legacy(frame: memoryview, position: int, version: int) -> ProduceReq
 
 
 def _decode_flexible(frame: memoryview, position: int) -> ProduceRequest:
+    unpack = I32.unpack_from
     transactional_id, position = read_compact_string(frame, position)
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(frame, position)
     topic_count, position = read_compact_count(frame, position + _ACKS_TIMEOUT.size)
@@ -107,13 +111,15 @@ def _decode_flexible(frame: memoryview, position: int) -> ProduceRequest:
         count, position = read_compact_count(frame, position)
         partitions: list[tuple[int, memoryview | None]] = []
         for _ in range(count):
-            (index,) = I32.unpack_from(frame, position)
+            (index,) = unpack(frame, position)
             size, position = read_uvarint(frame, position + 4)
             records = None
             if size:
-                records = _records(frame, position, size - 1)
-                position += size - 1
-            position = skip_tags(frame, position)
+                stop = position + size - 1
+                records = frame[position:stop]
+                position = stop
+            # Slices are short in silence, but then this byte is not there.
+            position = position + 1 if frame[position] == 0 else skip_tags(frame, position)
             partitions.append((index, records))
         position = skip_tags(frame, position)
         topics.append((named(name, "topic name"), partitions))
@@ -135,54 +141,49 @@ def encode_produce_response(
     throttle_ms: int = 0,
 ) -> bytes:
     """The whole frame, length word included."""
-    if is_flexible(ApiKey.PRODUCE, version):
-        parts = [b"", I32.pack(correlation_id), b"\0", uvarint(len(topics) + 1)]
+    out = bytearray(LENGTH_BYTES) + response_header(_KEY, version, correlation_id)
+    if version >= _FLEXIBLE:
+        out += uvarint(len(topics) + 1)
         for name, partitions in topics:
-            parts += compact_string(name), uvarint(len(partitions) + 1)
-            parts += [_encode_flexible(partition) for partition in partitions]
-            parts.append(b"\0")
-        parts += I32.pack(throttle_ms), b"\0"
+            out += compact_string(name) + uvarint(len(partitions) + 1)
+            for partition in partitions:
+                out += _encode_flexible(partition)
+            out += b"\0"
+        out += I32.pack(throttle_ms) + b"\0"
     else:
-        parts = [b"", I32.pack(correlation_id), I32.pack(len(topics))]
+        out += I32.pack(len(topics))
         for name, partitions in topics:
-            parts += string(name), I32.pack(len(partitions))
-            parts += [_encode_legacy(partition, version) for partition in partitions]
+            out += string(name) + I32.pack(len(partitions))
+            for partition in partitions:
+                out += _encode_legacy(partition, version)
         if version >= 1:
-            parts.append(I32.pack(throttle_ms))
-    parts[0] = I32.pack(sum(map(len, parts)))
-    return b"".join(parts)
-
-
-def _wire(value: int | None) -> int:
-    return -1 if value is None else value
-
-
-def _fixed(done: PartitionProduced) -> bytes:
-    return _PARTITION.pack(
-        done.partition,
-        done.error,
-        _wire(done.base_offset),
-        _wire(done.log_append_time_ms),
-        _wire(done.log_start),
-    )
+            out += I32.pack(throttle_ms)
+    I32.pack_into(out, 0, len(out) - LENGTH_BYTES)
+    return bytes(out)
 
 
 def _encode_flexible(done: PartitionProduced) -> bytes:
-    if not done.record_errors and done.message is None:
-        return _fixed(done) + _NO_ERRORS_COMPACT
-    errors = b"".join(I32.pack(index) + compact_string(message) + b"\0" for index, message in done.record_errors)
-    count = uvarint(len(done.record_errors) + 1)
-    return _fixed(done) + count + errors + compact_string(done.message) + b"\0"
+    index, error, base, time_ms, start, errors, message = done
+    fixed = _PARTITION.pack(
+        index, error, -1 if base is None else base, -1 if time_ms is None else time_ms, -1 if start is None else start
+    )
+    if not errors and message is None:
+        return fixed + _NO_ERRORS_COMPACT
+    rows = b"".join([I32.pack(at) + compact_string(text) + b"\0" for at, text in errors])
+    return fixed + uvarint(len(errors) + 1) + rows + compact_string(message) + b"\0"
 
 
 def _encode_legacy(done: PartitionProduced, version: int) -> bytes:
+    index, error, base, time_ms, start, errors, message = done
+    base, time_ms, start = (-1 if value is None else value for value in (base, time_ms, start))
     if version < 2:
-        return _PARTITION_V0.pack(done.partition, done.error, _wire(done.base_offset))
+        return _PARTITION_V0.pack(index, error, base)
     if version < 5:
-        return _PARTITION_V2.pack(done.partition, done.error, _wire(done.base_offset), _wire(done.log_append_time_ms))
+        return _PARTITION_V2.pack(index, error, base, time_ms)
+    fixed = _PARTITION.pack(index, error, base, time_ms, start)
     if version < 8:
-        return _fixed(done)
-    if not done.record_errors and done.message is None:
-        return _fixed(done) + _NO_ERRORS_LEGACY
-    errors = b"".join(I32.pack(index) + string(message) for index, message in done.record_errors)
-    return _fixed(done) + I32.pack(len(done.record_errors)) + errors + string(done.message)
+        return fixed
+    if not errors and message is None:
+        return fixed + _NO_ERRORS_LEGACY
+    rows = b"".join([I32.pack(at) + string(text) for at, text in errors])
+    return fixed + I32.pack(len(errors)) + rows + string(message)

@@ -1,0 +1,139 @@
+"""Heads: per partition, what the bucket holds and where the log starts; one object, changed by compare-and-swap.
+
+A head is an index of the manifests plus three facts that are nowhere else in the bucket: log start, accepted gaps, and
+the epoch lineage that decides which segments count. It may lag behind the manifests, never run ahead of them.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from tierd.base.ids import Uuid
+from tierd.remote.documents import Document, Id
+from tierd.remote.errors import ClaimLost, NotFound, PreconditionFailed
+from tierd.remote.keys import HeadKey, Keys
+from tierd.remote.manifest import EpochStart
+from tierd.remote.store import ObjectStore
+
+_TRIES = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadEntry:
+    """A committed segment over offsets [base, next_base), with what a reader needs to do without its manifest."""
+
+    base: int
+    next_base: int
+    segment_id: Id
+    size_bytes: int
+    """Of the `.log` object; 0: the range is empty and no object exists."""
+    index_sizes: tuple[int, ...]
+    """Sizes of the parts of `.indexes` in their order, four or five; empty for an empty range."""
+    largest_timestamp_ms: int | None = None
+    largest_timestamp_offset: int | None = None
+    append_ms: int | None = None
+    records: int | None = None
+    log_crc: int | None = None
+    indexes_crc: int | None = None
+    epochs: tuple[EpochStart, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """Offsets [start, stop) that are lost and known to be."""
+
+    start: int
+    stop: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """`tierd/partitions/<topic>-<id>/<partition>.json`."""
+
+    topic: str
+    topic_id: Id
+    partition: int
+    epoch: int
+    """Leader epoch of the owner who wrote it. An older epoch's segment that is not in `entries` does not count."""
+    incarnation: Id
+    updated_ms: int
+    lineage: tuple[EpochStart, ...] = ()
+    """Leader epochs of the partition and where each begins."""
+    log_start: int = 0
+    copied_to: int | None = None
+    """Offset after the last segment ever committed; None: none was."""
+    gaps: tuple[Gap, ...] = ()
+    entries: tuple[HeadEntry, ...] = ()
+    """Committed segments, ascending; all of them while no pages are written."""
+
+    def names(self, segment_id: Uuid) -> bool:
+        """True when *segment_id* is one of the entries."""
+        return any(entry.segment_id == segment_id for entry in self.entries)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredHead:
+    """A head and the ETag to change it with."""
+
+    head: Head
+    etag: str
+
+
+HEAD = Document(Head)
+
+
+def read_head(store: ObjectStore, keys: Keys, topic: str, topic_id: Uuid, partition: int) -> StoredHead | None:
+    """None when the partition has no head."""
+    try:
+        return StoredHead(*HEAD.get(store, keys.head(topic, topic_id, partition)))
+    except NotFound:
+        return None
+
+
+def update_head(
+    store: ObjectStore,
+    keys: Keys,
+    change: Callable[[Head | None], Head],
+    *,
+    topic: str,
+    topic_id: Uuid,
+    partition: int,
+    known: StoredHead | None = None,
+) -> StoredHead:
+    """Write `change(head now)` by compare-and-swap; gives what is stored now. *change* may run several times.
+
+    With *known* (what the last update gave) the first try costs no GET. Check the claim first (`owner.require_newest`).
+    Raises ClaimLost when a later epoch than that of the changed head wrote it.
+    """
+    key = keys.head(topic, topic_id, partition)
+    stored = known
+    for attempt in range(_TRIES):
+        if stored is None or attempt:
+            stored = read_head(store, keys, topic, topic_id, partition)
+        new = change(stored.head if stored else None)
+        if stored is not None and stored.head.epoch > new.epoch:
+            raise ClaimLost(f"{key} was written by epoch {stored.head.epoch}, above our {new.epoch}")
+        if stored is not None and new == stored.head:
+            return stored
+        try:
+            info = HEAD.put(store, key, new, if_none_match=stored is None, if_match=stored.etag if stored else None)
+        except PreconditionFailed:
+            continue
+        return StoredHead(new, info.etag)
+    raise ClaimLost(f"{key}: somebody else keeps writing it")
+
+
+def with_entries(head: Head, *, add: Iterable[HeadEntry] = (), remove: Iterable[Uuid] = ()) -> Head:
+    """The head with segments committed and deleted since. Adding one again replaces it; `copied_to` never falls."""
+    gone = set(remove)
+    by_id = {entry.segment_id: entry for entry in (*head.entries, *add) if entry.segment_id not in gone}
+    entries = tuple(sorted(by_id.values(), key=lambda entry: (entry.base, entry.segment_id)))
+    ends = [entry.next_base for entry in (*head.entries, *entries)]
+    copied_to = max([*ends, *([] if head.copied_to is None else [head.copied_to])], default=None)
+    return replace(head, entries=entries, copied_to=copied_to)
+
+
+def list_heads(store: ObjectStore, keys: Keys) -> list[HeadKey]:
+    """Which partitions have a head."""
+    found = (keys.parse(info.key) for info in store.list(keys.partitions_folder))
+    return [key for key in found if isinstance(key, HeadKey)]

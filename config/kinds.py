@@ -56,7 +56,7 @@ class Number:
 
     @property
     def allowed(self) -> str:
-        what = self.unit.name + (f" ({self.unit.example})" if self.unit.example else "")
+        what = self.unit.name + (f" such as {self.unit.example}" if self.unit.example else "")
         top = f" to {self._show_bound(self.most)}" if self.most not in (INT_MAX, LONG_MAX) else " or more"
         none = "" if self.none is None else "; -1 = none" if self.none == -1 else "; none"
         return f"{what}, {self._show_bound(self.least)}{top}{none}"

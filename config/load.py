@@ -228,9 +228,11 @@ def _place_state(draft: _Draft) -> None:
     draft.daemon["state"] = Path("/")
     if not isinstance(data, list) or len(data) != 1:
         draft.wrong("state", None, "several data directories: say --state DIR")
+    elif not isinstance(data[0], Path):
+        return  # the check of `data` says so
     elif os.path.ismount(data[0]):
         draft.wrong("state", None, f"{data[0]} is a mount point, so nothing can lie beside it: say --state DIR")
-    elif isinstance(data[0], Path):
+    else:
         draft.daemon["state"] = Path(f"{os.path.realpath(data[0])}.tierd")
 
 

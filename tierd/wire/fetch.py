@@ -107,7 +107,8 @@ def decode_fetch(frame: memoryview, position: int, version: int) -> FetchRequest
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise BadFrame(f"Fetch v{version}: {error}") from error
     replica_id = None if replica < 0 else replica
-    return FetchRequest(wait, least, most, isolation, session_id, session_epoch, topics, replica_id, rack)
+    fields = (wait, least, most, isolation, session_id, session_epoch, topics, replica_id, rack)
+    return tuple.__new__(FetchRequest, fields)
 
 
 _Topics = list[tuple[str, list[FetchPartition]]]
@@ -132,7 +133,7 @@ def _flexible(frame: memoryview, position: int, version: int) -> tuple[_Topics, 
             partitions.append(new(FetchPartition, (index, offset, most, known, fetched, start)))
         position = skip_tags(frame, position)
         topics.append((named(name, "topic name"), partitions))
-    position = _skip_forgotten(frame, position)
+    position = position + 1 if frame[position] == 1 else _skip_forgotten(frame, position)
     rack, position = read_compact_string(frame, position)
     return topics, rack, skip_tags(frame, position)
 

@@ -40,20 +40,24 @@ def read_string(frame: memoryview, position: int) -> tuple[str | None, int]:
     position += 2
     if length < 0:
         return None, position
-    return _text(frame, position, position + length)
+    stop = position + length
+    if stop > len(frame):
+        raise BadFrame(f"byte {position}: string of {length} bytes, only {len(frame) - position} left")
+    return str(frame[position:stop], "utf-8"), stop
 
 
 def read_compact_string(frame: memoryview, position: int) -> tuple[str | None, int]:
     """A compact nullable string: uvarint length + 1, bytes."""
-    length, position = read_uvarint(frame, position)
+    length = frame[position]
+    if length < 0x80:  # here and below: one byte nearly always, and a call costs more than the test
+        position += 1
+    else:
+        length, position = read_uvarint(frame, position)
     if length == 0:
         return None, position
-    return _text(frame, position, position + length - 1)
-
-
-def _text(frame: memoryview, position: int, stop: int) -> tuple[str, int]:
+    stop = position + length - 1
     if stop > len(frame):
-        raise BadFrame(f"byte {position}: string of {stop - position} bytes, only {len(frame) - position} left")
+        raise BadFrame(f"byte {position}: string of {length - 1} bytes, only {len(frame) - position} left")
     return str(frame[position:stop], "utf-8"), stop
 
 
@@ -74,14 +78,19 @@ def read_count(frame: memoryview, position: int) -> tuple[int, int]:
 
 def read_compact_count(frame: memoryview, position: int) -> tuple[int, int]:
     """The length of a compact array that must not be null."""
-    count, after = read_uvarint(frame, position)
+    count = frame[position]
+    if count >= 0x80:
+        count, position = read_uvarint(frame, position)
+        return count - 1, position
     if count == 0:
         raise BadFrame(f"byte {position}: array is null")
-    return count - 1, after
+    return count - 1, position + 1
 
 
 def skip_tags(frame: memoryview, position: int) -> int:
     """The position after a tagged-field section; tags that tierd does not know are allowed by the protocol."""
+    if frame[position] == 0:
+        return position + 1
     count, position = read_uvarint(frame, position)
     for _ in range(count):
         _, position = read_uvarint(frame, position)

@@ -1,0 +1,70 @@
+"""20,000 mutated recorded requests: a value or BadFrame, nothing else, and no memory beyond the frame's worth."""
+
+import random
+
+from tierd.wire.api import ApiKey, is_served
+from tierd.wire.control import decode_control
+from tierd.wire.errors import BadFrame
+from tierd.wire.fetch import decode_fetch
+from tierd.wire.header import parse_request_header
+from tierd.wire.produce import decode_produce
+from wire.frames import recorded
+
+ROUNDS = 20_000
+NASTY = [
+    b"\0",
+    b"\xff",
+    b"\x7f",
+    b"\x80",
+    b"\xff\xff\xff\xff",
+    b"\x7f\xff\xff\xff",
+    b"\x80\0\0\0",
+    b"\xff\xff\xff\xff\x0f",
+]
+
+
+def mutate(raw: bytes, dice: random.Random) -> bytes:
+    frame = bytearray(raw)
+    for _ in range(dice.randint(1, 4)):
+        at = dice.randrange(len(frame) + 1)
+        match dice.randrange(4):
+            case 0:
+                frame[at : at + 1] = bytes([dice.randrange(256)])
+            case 1:
+                piece = dice.choice(NASTY)
+                frame[at : at + len(piece)] = piece
+            case 2:
+                del frame[at : at + dice.randint(1, 9)]
+            case _:
+                frame[at:at] = frame[: dice.randint(1, 30)]
+        if not frame:
+            frame = bytearray(raw)
+    return bytes(frame)
+
+
+def decode(frame: memoryview) -> object:
+    """What the broker does with a frame."""
+    header, position = parse_request_header(frame)
+    if not is_served(header.api_key, header.version):
+        return None
+    if header.api_key == ApiKey.PRODUCE:
+        return decode_produce(frame, position, header.version)
+    if header.api_key == ApiKey.FETCH:
+        return decode_fetch(frame, position, header.version)
+    return decode_control(header.api_key, header.version, frame[position:])
+
+
+def test_mutated_requests_decode_or_are_refused() -> None:
+    dice = random.Random(20261130)
+    by_version = {(frame.api_key, frame.version): frame.raw[:4096] for frame in recorded("request")}
+    frames = list(by_version.values())
+    decoded = refused = 0
+    for _ in range(ROUNDS):
+        try:
+            decode(memoryview(mutate(dice.choice(frames), dice)))
+        except BadFrame:
+            refused += 1
+        else:
+            decoded += 1
+    # Both must happen often, or the mutations are too wild or too tame to say anything.
+    assert min(decoded, refused) > ROUNDS // 20

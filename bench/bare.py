@@ -1,7 +1,7 @@
 """The bare loops that bound what any server can do here: receive and append, and sendfile to one socket.
 
 `python -m bench.bare append FILE` / `python -m bench.bare send FILE` print their port and serve connections one by one.
-Wire: append takes frames of <u32 length><bytes> and answers 8 bytes each; send takes <u64 position><u64 length> and answers
+Wire: append takes frames of <u32 length><bytes>, answers 8 bytes each; send takes <u64 position><u64 length>, answers
 <u64 length><bytes>.
 """
 

@@ -1,0 +1,275 @@
+"""A real Kafka for tests: its broker, its tools, and somebody else's partitions opened in it.
+
+Needs Java 17 and Maven; the jars come once from Maven Central (kit/java/pom.xml) into `$TIERD_KAFKA_HOME` or
+`~/.cache/tierd-tests`. Where Java or Maven are missing a test that asks for `jars()` is skipped, with CI=true it fails.
+"""
+
+import functools
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from queue import Empty, Queue
+
+import pytest
+
+from tierd.base.ids import Uuid
+from tierd.storage import names
+from tierd.storage.epochs import parse_epochs
+from tierd.storage.metadata import parse_meta_properties, parse_partition_metadata
+
+JAVA = Path(__file__).parent / "java"
+NODE_ID = 1
+START_S = 60
+TOOL_S = 90
+_STARTED = "Kafka Server started"
+_FLAGS = (
+    "-Xmx512m",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+    "-Dorg.slf4j.simpleLogger.log.kafka.server.KafkaRaftServer=info",
+)
+
+
+@functools.cache
+def jars() -> Path:
+    """The folder with Kafka's jars, filled at the first call; skips or fails the test when that cannot be."""
+    version = re.search(r"<kafka.version>(.*)<", (JAVA / "pom.xml").read_text())
+    assert version is not None
+    home = Path(os.environ.get("TIERD_KAFKA_HOME") or Path.home() / ".cache" / "tierd-tests" / f"kafka-{version[1]}")
+    libs = home / "libs"
+    _require("java")
+    if not list(libs.glob("kafka_*.jar")):
+        _require("mvn")
+        _download(home, libs)
+    return libs
+
+
+def _require(program: str) -> None:
+    if shutil.which(program):
+        return
+    reason = f"{program} is not installed: a real Kafka needs Java 17 and Maven"
+    if os.environ.get("CI") == "true":
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+def _download(home: Path, libs: Path) -> None:
+    """Whole or not at all, also when several test runs do it at once."""
+    home.mkdir(parents=True, exist_ok=True)
+    partial = Path(tempfile.mkdtemp(dir=home, prefix="libs-"))
+    command = ["mvn", "-q", "-B", "-f", str(JAVA / "pom.xml"), "dependency:copy-dependencies"]
+    done = subprocess.run([*command, f"-DoutputDirectory={partial}"], capture_output=True, text=True, check=False)
+    if done.returncode:
+        shutil.rmtree(partial)
+        pytest.fail(f"Maven could not fetch Kafka's jars: {done.stdout[-2000:]}{done.stderr[-2000:]}")
+    partial.chmod(0o755)
+    try:
+        partial.rename(libs)
+    except OSError:  # another run was first
+        shutil.rmtree(partial)
+
+
+def java(*arguments: str | Path, stdin: str | None = None, timeout_s: float = TOOL_S, check: bool = True) -> str:
+    """Run a class with Kafka on its class path, or a single `.java` file; return what it printed.
+
+    With *check* a run that does not exit with 0 fails the test and shows what it said.
+    """
+    command = ["java", *_FLAGS, "-cp", f"{jars()}/*", *map(str, arguments)]
+    done = subprocess.run(
+        command,
+        input=stdin,
+        stdin=subprocess.DEVNULL if stdin is None else None,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+    )
+    if check and done.returncode:
+        pytest.fail(f"{arguments[0]} ended with {done.returncode}:\n{done.stdout[-4000:]}")
+    return done.stdout
+
+
+def dump_log_segments(*files: Path) -> str:
+    """What Kafka itself reads in segment, index and snapshot files."""
+    named = ",".join(map(str, files))
+    return java("org.apache.kafka.tools.DumpLogSegments", "--deep-iteration", "--print-data-log", "--files", named)
+
+
+@dataclass(slots=True)
+class Kafka:
+    """One KRaft node on loopback; `home` holds its configuration, data and log. Ended by its pid, nothing else."""
+
+    home: Path
+    settings: Mapping[str, str] = field(default_factory=dict)
+    port: int = 0
+    _process: subprocess.Popen[str] | None = None
+
+    @property
+    def data(self) -> Path:
+        return self.home / "data"
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def log(self) -> Path:
+        return self.home / "broker.log"
+
+    def format(self) -> None:
+        """Write the configuration and an empty data directory."""
+        self.home.mkdir(parents=True, exist_ok=True)
+        self.port, controller = _free_ports(2)
+        configuration = self.home / "server.properties"
+        configuration.write_text("".join(f"{key}={value}\n" for key, value in self._configuration(controller).items()))
+        cluster = Uuid(b"\x01" + os.urandom(15))  # an id must not begin with '-' on a command line
+        tool = ("kafka.tools.StorageTool", "format", "--standalone", "-t", str(cluster), "-c", configuration)
+        java(*tool)
+
+    def start(self) -> "Kafka":
+        """Start, or start again after `stop` or `kill`; returns when the broker answers."""
+        if not (self.data / names.META_PROPERTIES).exists():
+            self.format()
+        command = ["java", *_FLAGS, "-cp", f"{jars()}/*", "kafka.Kafka", str(self.home / "server.properties")]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        started: Queue[bool] = Queue()
+        threading.Thread(target=self._pump, args=(self._process, started), daemon=True).start()
+        try:
+            answers = started.get(timeout=START_S)
+        except Empty:
+            answers = False
+        if not answers:
+            self.kill()
+            pytest.fail(f"Kafka did not start:\n{self.log.read_text()[-4000:]}")
+        return self
+
+    def stop(self) -> None:
+        """A clean stop."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self._end(signal.SIGKILL)
+
+    def tool(self, name: str, *arguments: str, stdin: str | None = None, timeout_s: float = TOOL_S) -> str:
+        """Run `org.apache.kafka.tools.<name>` against this broker."""
+        tool = f"org.apache.kafka.tools.{name}"
+        return java(tool, "--bootstrap-server", self.address, *arguments, stdin=stdin, timeout_s=timeout_s)
+
+    def _end(self, how: signal.Signals) -> None:
+        if self._process is not None:
+            self._process.send_signal(how)
+            self._process.wait(START_S)
+            self._process = None
+
+    def _pump(self, process: subprocess.Popen[str], started: "Queue[bool]") -> None:
+        assert process.stdout is not None
+        with self.log.open("a") as log, process.stdout:
+            for line in process.stdout:
+                log.write(line)
+                log.flush()
+                if _STARTED in line:
+                    started.put(True)
+        started.put(False)
+
+    def _configuration(self, controller_port: int) -> dict[str, str]:
+        """Nothing is deleted, cleaned or rolled by age: whatever lies in the data directory stays as it is."""
+        internal = ("offsets.topic", "transaction.state.log", "share.coordinator.state.topic")
+        single = {f"{topic}.{key}": "1" for topic in internal for key in ("replication.factor", "num.partitions")}
+        return {
+            "process.roles": "broker,controller",
+            "node.id": str(NODE_ID),
+            "controller.quorum.bootstrap.servers": f"127.0.0.1:{controller_port}",
+            "listeners": f"PLAINTEXT://{self.address},CONTROLLER://127.0.0.1:{controller_port}",
+            "advertised.listeners": f"PLAINTEXT://{self.address}",
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+            "controller.listener.names": "CONTROLLER",
+            "inter.broker.listener.name": "PLAINTEXT",
+            "log.dirs": str(self.data),
+            "log.retention.ms": "-1",
+            "log.cleaner.enable": "false",
+            "group.initial.rebalance.delay.ms": "0",
+            "transaction.state.log.min.isr": "1",
+            "share.coordinator.state.topic.min.isr": "1",
+            **single,
+            **self.settings,
+        }
+
+
+@contextmanager
+def running(home: Path, settings: Mapping[str, str] | None = None) -> Iterator[Kafka]:
+    """A fresh Kafka in *home*, stopped at the end."""
+    with _ended(Kafka(home, settings or {})) as kafka:
+        yield kafka.start()
+
+
+@contextmanager
+def opened(home: Path, source: Path, topics: Sequence[str]) -> Iterator[Kafka]:
+    """A Kafka that serves copies of the partition directories of *topics* in *source*, whoever wrote them.
+
+    Its leader epoch is above all of theirs. Checkpoints and the clean-shutdown marker are taken along where there are.
+    """
+    with _ended(Kafka(home)) as kafka:
+        kafka.format()
+        meta = parse_meta_properties((kafka.data / names.META_PROPERTIES).read_bytes())
+        known: list[str] = []
+        for topic in topics:
+            known += _topic_arguments(source, topic)
+        java(JAVA / "Bootstrap.java", kafka.data, str(NODE_ID), str(meta.directory_id), *known)
+        for directory in (path for topic in topics for path in _partitions(source, topic)):
+            shutil.copytree(directory, kafka.data / directory.name)
+        for name in (
+            names.RECOVERY_POINT_CHECKPOINT,
+            names.REPLICATION_CHECKPOINT,
+            names.LOG_START_CHECKPOINT,
+            names.CLEAN_SHUTDOWN,
+        ):
+            if (source / name).exists():
+                shutil.copy(source / name, kafka.data / name)
+        yield kafka.start()
+
+
+def _topic_arguments(source: Path, topic: str) -> list[str]:
+    """NAME TOPIC_ID PARTITIONS LEADER_EPOCH for Bootstrap.java."""
+    directories = _partitions(source, topic)
+    assert directories, f"no partition of {topic} in {source}"
+    topic_id = parse_partition_metadata((directories[0] / names.PARTITION_METADATA).read_bytes())
+    files = [directory / names.LEADER_EPOCH_CHECKPOINT for directory in directories]
+    epochs = [entry.epoch for file in files if file.exists() for entry in parse_epochs(file.read_bytes())]
+    last = max(int(directory.name.rpartition("-")[2]) for directory in directories)
+    return [topic, str(topic_id), str(last + 1), str(max(epochs, default=0) + 1)]
+
+
+def _partitions(source: Path, topic: str) -> list[Path]:
+    parsed = ((path, names.parse_partition_directory(path.name)) for path in sorted(source.iterdir()) if path.is_dir())
+    return [path for path, tp in parsed if tp is not None and tp.topic == topic]
+
+
+@contextmanager
+def _ended(kafka: Kafka) -> Iterator[Kafka]:
+    try:
+        yield kafka
+    except BaseException:
+        kafka.kill()
+        raise
+    kafka.stop()
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [server.getsockname()[1] for server in sockets]
+    for server in sockets:
+        server.close()
+    return ports

@@ -69,10 +69,11 @@ class _Draft:
         self.problems.append(Problem(path, None if given is None else _quoted(given), reason))
 
 
-def load(options: Options, *, base: Path | None = None) -> Settings:
+def load(options: Options, *, base: Path | None = None, need_data: bool = False) -> Settings:
     """Settings of the daemon. Raises SettingsError with every problem; reads tierd.toml and nothing else.
 
-    *base* is what relative paths on the command line start from: the current directory.
+    *base* is what relative paths on the command line start from: the current directory. Verbs that only look for
+    a daemon's files are content with a state directory; those that run one *need_data*.
     """
     here = base or Path.cwd()
     draft = _Draft()
@@ -81,7 +82,7 @@ def load(options: Options, *, base: Path | None = None) -> Settings:
     for one in options.sets:
         _read_set(draft, one, here)
     _read_options(draft, options, here)
-    _place_state(draft)
+    _place_state(draft, need_data=need_data)
     settings = _build(draft)
     if settings is not None:
         draft.problems.extend(_contradictions(settings))
@@ -214,13 +215,13 @@ def _read_options(draft: _Draft, options: Options, here: Path) -> None:
             _daemon_value(draft, path, value, here)
 
 
-def _place_state(draft: _Draft) -> None:
+def _place_state(draft: _Draft, *, need_data: bool) -> None:
     """`<realpath of data>.tierd` where that is one place beside the data; else it must be said."""
     data = draft.daemon.get("data")
     if data is None:
-        if "state" not in draft.daemon:
+        if need_data or "state" not in draft.daemon:
             draft.wrong("data", None, 'say where the logs lie: --data DIR, or data = "DIR" in tierd.toml')
-            draft.daemon["state"] = Path("/")
+            draft.daemon.setdefault("state", Path("/"))
         draft.daemon["data"] = []
         return
     if "state" in draft.daemon:

@@ -1,0 +1,61 @@
+"""What the settings mean for the data: where it goes, when it leaves the disk, when the bucket forgets it."""
+
+from collections.abc import Iterator
+
+from tierd.config.model import Settings
+from tierd.config.topic import TopicSettings
+from tierd.config.units import show_bytes, show_ms
+
+
+def explain(settings: Settings) -> list[str]:
+    """One sentence a line, for the defaults and each topic named in tierd.toml; what clients set is not in it."""
+    layers = settings.topic_defaults
+    lines = [f"data: {', '.join(map(str, settings.data_dirs))}; state: {settings.state_dir}"]
+    lines += _bucket(settings, layers.resolve(""))
+    for topic in sorted(settings.topics):
+        resolved = layers.resolve(topic)
+        lines.append(f"topic {topic}: " + "; ".join(_fate(resolved)))
+    return lines
+
+
+def _bucket(settings: Settings, topic: TopicSettings) -> Iterator[str]:
+    if settings.remote.url is None:
+        yield "bucket: none (--remote); everything stays on this disk"
+    elif topic.remote_storage_enable:
+        yield f"bucket: {settings.remote.url}; a segment is copied when it closes: {_closing(topic)}"
+    else:
+        yield f"bucket: {settings.remote.url}; only topics with remote.storage.enable=true are copied"
+    yield from _fate(topic)
+
+
+def _closing(topic: TopicSettings) -> str:
+    ages = [topic.segment_ms, topic.tierd_archive_max_age_ms]
+    age = min((one for one in ages if one is not None), default=None)
+    by_age = "" if age is None else f", or {show_ms(age)} old"
+    return f"{show_bytes(topic.roll_bytes)} large{by_age}"
+
+
+def _fate(topic: TopicSettings) -> Iterator[str]:
+    if topic.remote_storage_enable:
+        limits = _limits(topic.local_retention_ms, topic.local_retention_bytes)
+        yield (
+            f"it leaves the disk {limits}, and only when its copy is committed"
+            if limits
+            else "it never leaves the disk"
+        )
+    where = "the bucket" if topic.remote_storage_enable else "this disk"
+    if not topic.deletes:
+        yield f"{where} forgets nothing: cleanup.policy={','.join(sorted(topic.cleanup_policy))}"
+        return
+    total = _limits(topic.retention_ms, topic.retention_bytes)
+    later = f", {show_ms(topic.tierd_delete_delay_ms)} after its release" if topic.remote_storage_enable else ""
+    yield f"{where} forgets it {total}{later}" if total else f"{where} never forgets it"
+
+
+def _limits(age_ms: int | None, size_bytes: int | None) -> str:
+    parts = []
+    if age_ms is not None:
+        parts.append(f"when {show_ms(age_ms)} old")
+    if size_bytes is not None:
+        parts.append(f"above {show_bytes(size_bytes)} a partition")
+    return " or ".join(parts)

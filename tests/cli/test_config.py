@@ -1,0 +1,73 @@
+"""`tierd config check` and `show`."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kit.cli import tierd
+
+FILE = """
+data = "d"
+[remote]
+url = "s3://bucket/x/"
+s3.secret.access.key = "hush"
+[defaults]
+segment.bytes = "64MiB"
+[topics."a.b"]
+retention.ms = "7d"
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "tierd.toml"
+    path.write_text(FILE)
+    return path
+
+
+def test_check_says_yes(capsys: pytest.CaptureFixture[str], file: Path) -> None:
+    assert tierd(capsys, "config", "check", "-c", file).out == "the settings are right\n"
+    assert json.loads(tierd(capsys, "config", "check", "-c", file, "--json").out) == {"problems": []}
+
+
+def test_check_says_all_that_is_wrong(capsys: pytest.CaptureFixture[str], file: Path) -> None:
+    words = ("config", "check", "-c", file, "--set", "num.partitions=0", "--set", "x=1")
+    ended = tierd(capsys, *words)
+    assert ended.code == 2
+    assert ended.err.count("\n") == 2
+    ended = tierd(capsys, *words, "--json")
+    assert ended.code == 2
+    assert [one["path"] for one in json.loads(ended.out)["problems"]] == ["x", "num.partitions"]
+
+
+def test_show_has_what_was_set_and_never_a_secret(capsys: pytest.CaptureFixture[str], file: Path) -> None:
+    ended = tierd(capsys, "config", "show", "-c", file, "--set", "segment.ms=1d")
+    assert "hush" not in ended.out
+    lines = [line.split() for line in ended.out.splitlines()]
+    assert ["remote.s3.secret.access.key", "=", "(secret)"] in lines
+    assert ["defaults.segment.bytes", "=", "64MiB", "#", "file", "[defaults]"] in lines
+    assert ["defaults.segment.ms", "=", "1d", "#", "--set"] in lines
+    assert ['topics."a.b".retention.ms', "=", "7d", "#", "file", "[topics]"] in lines
+    assert "num.partitions" not in ended.out
+
+
+def test_show_effective_has_everything_and_reads_back(capsys: pytest.CaptureFixture[str], file: Path) -> None:
+    shown = json.loads(tierd(capsys, "config", "show", "-c", file, "--effective", "--json").out)
+    assert shown["num.partitions"] == "1"
+    assert shown["defaults.retention.ms"] == "-1"
+    assert shown["defaults.flush.ms"] == "none"
+    assert shown["defaults.remote.storage.enable"] == "true"
+    sets = [
+        word
+        for path, value in shown.items()
+        if value not in ("not set", "(secret)") and path != "data"
+        for word in ("--set", f"{path}={value}")
+    ]
+    assert tierd(capsys, "config", "check", "--data", "d", *sets).code == 0
+
+
+def test_show_one_topic(capsys: pytest.CaptureFixture[str], file: Path) -> None:
+    shown = json.loads(tierd(capsys, "config", "show", "-c", file, "--topic", "a.b", "--json").out)
+    assert shown['topics."a.b".retention.ms'] == "7d"
+    assert shown['topics."a.b".segment.bytes'] == "64MiB"

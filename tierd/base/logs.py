@@ -1,0 +1,36 @@
+"""Log lines on stderr: time, weight, room, event, then the facts given as `extra={...}` as key=value.
+
+Both processes call `to_stderr` once; library code only calls `logging.getLogger(__name__)`.
+"""
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+class FactFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        when = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").removesuffix("+00:00")
+        facts = "".join(f" {name}={_fact(value)}" for name, value in vars(record).items() if name not in _STANDARD)
+        text = (
+            f"{when}Z {record.levelname.lower():7} {record.name.removeprefix('tierd.')}: {record.getMessage()}{facts}"
+        )
+        if record.exc_info:
+            text += "\n" + self.formatException(record.exc_info)
+        return text
+
+
+def to_stderr(level: str) -> None:
+    """Send tierd's log lines from *level* (debug, info, warning, error) on to stderr; of libraries, warnings."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(FactFormatter())
+    logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
+    logging.getLogger("tierd").setLevel(level.upper())
+
+
+def _fact(value: object) -> str:
+    text = str(value)
+    return json.dumps(text) if not text or any(c.isspace() or c in '="' for c in text) else text

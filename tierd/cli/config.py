@@ -1,0 +1,102 @@
+"""`tierd config check|show`: what is wrong with the settings, and what is in force."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from tierd.cli.places import json_option, place_options
+from tierd.cli.screen import print_json
+from tierd.config.load import Options, SettingsError, load
+from tierd.config.model import Settings, daemon_settings
+from tierd.config.places import Secret
+from tierd.config.topic_rules import BY_NAME
+
+_SETS = click.option("--set", "sets", metavar="KEY=VALUE", multiple=True, help="Any setting; may be repeated.")
+
+
+@click.group("config")
+def config() -> None:
+    """Check or show the settings."""
+
+
+@config.command("check")
+@place_options
+@_SETS
+@json_option
+def check(config: Path | None, data: tuple[Path, ...], state: Path | None, sets: tuple[str, ...], as_json: bool) -> int:
+    """Say all that is wrong with the settings, each with its path, value and allowed range. Exit code 2 then."""
+    try:
+        load(Options(config=config, data=data, state=state, sets=sets), need_data=True)
+    except SettingsError as error:
+        if as_json:
+            rows = [{"path": one.path, "value": one.given, "reason": one.reason} for one in error.problems]
+            print_json({"problems": rows})
+            return 2
+        raise
+    if as_json:
+        print_json({"problems": []})
+    else:
+        click.echo("the settings are right")
+    return 0
+
+
+@config.command("show")
+@place_options
+@_SETS
+@click.option("--effective", is_flag=True, help="Also what is not set, with its built-in value.")
+@click.option("--topic", metavar="NAME", help="The topic's settings as the file and --set make them.")
+@json_option
+def show(
+    config: Path | None,
+    data: tuple[Path, ...],
+    state: Path | None,
+    sets: tuple[str, ...],
+    effective: bool,
+    topic: str | None,
+    as_json: bool,
+) -> int:
+    """Show the settings: those that were set, or with --effective all. Secrets are never shown.
+
+    What clients set for a topic (CreateTopics) is not in it: a running tierd answers DescribeConfigs for that.
+    """
+    settings = load(Options(config=config, data=data, state=state, sets=sets))
+    rows = [*_daemon_rows(settings, effective), *_topic_rows(settings, topic or "", effective)]
+    if not topic:
+        rows += [row for name in sorted(settings.topics) for row in _file_rows(settings, name)]
+    if as_json:
+        print_json({path: value for path, value, _ in rows})
+        return 0
+    width = max((len(path) for path, _, _ in rows), default=0)
+    for path, value, note in rows:
+        click.echo(f"{path:{width}} = {value}{f'   # {note}' if note else ''}")
+    return 0
+
+
+Row = tuple[str, str, str]
+
+
+def _daemon_rows(settings: Settings, effective: bool) -> Iterator[Row]:
+    for where in daemon_settings():
+        value: object = settings
+        for attribute in where.attributes:
+            value = getattr(value, attribute)
+        is_default = not where.required and value == where.default
+        if effective or not is_default:
+            hidden = isinstance(where.setting.kind, Secret) and value is not None
+            shown = "(secret)" if hidden else "not set" if value is None else where.setting.kind.show(value)
+            yield where.setting.path, shown, "built in" if is_default else ""
+
+
+def _topic_rows(settings: Settings, topic: str, effective: bool) -> Iterator[Row]:
+    above = f'topics."{topic}"' if topic else "defaults"
+    for one in settings.topic_defaults.in_force(topic):
+        if effective or one.source != "built in":
+            kind = BY_NAME[one.name].kind
+            yield f"{above}.{one.name}", kind.show(kind.read_kafka(one.text)), one.source.value
+
+
+def _file_rows(settings: Settings, topic: str) -> Iterator[Row]:
+    for name, text in settings.topics[topic].items():
+        kind = BY_NAME[name].kind
+        yield f'topics."{topic}".{name}', kind.show(kind.read_kafka(text)), "file [topics]"

@@ -1,0 +1,185 @@
+"""The rows of `tierd status` while no daemon runs: out of registry, catalog and data directories, read only.
+
+What only a running daemon knows is None. The log end is what a scan behind the last index entry finds good.
+"""
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tierd import __version__
+from tierd.base.errors import CorruptFile
+from tierd.base.ids import PartitionId, TopicPartition, Uuid
+from tierd.broker.registry import Registry, TopicRow
+from tierd.config.model import Settings
+from tierd.config.resolve import TopicDefaults
+from tierd.remote.view import RemotePartition
+from tierd.storage import names
+from tierd.storage.checkpoints import parse_checkpoint
+from tierd.storage.index import OffsetIndex
+from tierd.storage.metadata import parse_partition_metadata
+from tierd.storage.scan import SegmentScan
+from tierd.tiering.catalog import Catalog
+
+REGISTRY = "registry.sqlite"
+CATALOG = "catalog.sqlite"
+
+
+@dataclass(frozen=True, slots=True)
+class _Segment:
+    base: int
+    path: Path
+    size_bytes: int
+    append_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Local:
+    """What the disk has of a partition; segments by base, at least one."""
+
+    segments: tuple[_Segment, ...]
+    topic_id: Uuid | None
+    log_start: int | None
+
+
+def offline_status(settings: Settings) -> dict[str, object]:
+    """The same document as a running daemon's. Raises StartRefused when registry or catalog cannot be read."""
+    topics, remote_url = _registry(settings.state_dir / REGISTRY)
+    layers = replace(settings.topic_defaults, tiering=(remote_url or settings.remote.url) is not None)
+    local = dict(_local_partitions(_data_dirs(settings)))
+    known = {row.name: row for row in topics}
+    places = set(local) | {TopicPartition(row.name, number) for row in topics for number in range(row.partitions)}
+    catalog_path = settings.state_dir / CATALOG
+    catalog = Catalog.open(catalog_path) if catalog_path.exists() else None
+    try:
+        rows = [_row(layers, tp, known.get(tp.topic), local.get(tp), catalog) for tp in sorted(places)]
+    finally:
+        if catalog is not None:
+            catalog.close()
+    return {"version": __version__, "running": False, "epoch": None, "claim": None, "partitions": rows}
+
+
+def _data_dirs(settings: Settings) -> tuple[Path, ...]:
+    if settings.data_dirs or settings.state_dir.suffix != ".tierd":
+        return settings.data_dirs
+    return (settings.state_dir.with_suffix(""),)  # the place that the default state directory belongs to
+
+
+def _registry(path: Path) -> tuple[list[TopicRow], str | None]:
+    """The topics and the bucket's URL."""
+    if not path.exists():
+        return [], None
+    from tierd.daemon.state import stored_remote  # heavy: everything that runs
+
+    registry = Registry.open(path)
+    try:
+        return registry.topics(), stored_remote(registry)
+    finally:
+        registry.close()
+
+
+def _local_partitions(directories: tuple[Path, ...]) -> Iterator[tuple[TopicPartition, _Local]]:
+    for directory in directories:
+        starts = _checkpoint(directory / names.LOG_START_CHECKPOINT)
+        for entry in sorted(os.scandir(directory), key=lambda entry: entry.name) if directory.is_dir() else ():
+            tp = names.parse_partition_directory(entry.name)
+            segments = tuple(_segments(Path(entry.path))) if tp and entry.is_dir() else ()
+            if tp and segments:
+                yield tp, _Local(segments, _topic_id(Path(entry.path)), starts.get(tp))
+
+
+def _checkpoint(path: Path) -> Mapping[TopicPartition, int]:
+    try:
+        return parse_checkpoint(path.read_bytes(), str(path))
+    except (FileNotFoundError, CorruptFile):
+        return {}  # only the daemon's recovery may judge it
+
+
+def _topic_id(directory: Path) -> Uuid | None:
+    path = directory / names.PARTITION_METADATA
+    try:
+        return parse_partition_metadata(path.read_bytes(), str(path))
+    except (FileNotFoundError, CorruptFile):
+        return None
+
+
+def _segments(directory: Path) -> list[_Segment]:
+    found = []
+    for entry in os.scandir(directory):
+        file = names.parse_segment_file(entry.name)
+        if file is not None and file == names.SegmentFile(file.offset, names.Suffix.LOG):
+            stat = entry.stat()
+            found.append(_Segment(file.offset, Path(entry.path), stat.st_size, stat.st_mtime_ns // 1_000_000))
+    return sorted(found, key=lambda segment: segment.base)
+
+
+def _log_end(last: _Segment) -> int:
+    """The offset after the last good batch: a scan from the last index entry on."""
+    index_path = last.path.with_name(names.index_file(last.base))
+    entry = OffsetIndex(index_path.read_bytes(), last.base).last if index_path.exists() else None
+    with last.path.open("rb") as log:
+        for start in (entry.position, 0) if entry and 0 <= entry.position < last.size_bytes else (0,):
+            scan = SegmentScan(
+                lambda position, length: os.pread(log.fileno(), length, position),
+                last.size_bytes,
+                last.base,
+                str(last.path),
+                start=start,
+            )
+            for _ in scan:
+                pass
+            if scan.good_bytes > start:
+                break  # the entry did lead to a batch
+    return scan.next_offset
+
+
+def _row(
+    layers: TopicDefaults, tp: TopicPartition, topic: TopicRow | None, local: _Local | None, catalog: Catalog | None
+) -> dict[str, object]:
+    topic_id = topic.id if topic else local.topic_id if local else None
+    remote = catalog.remote_partition(PartitionId(topic_id, tp.partition)) if catalog and topic_id else None
+    copied_to = remote.copied_to if remote else None
+    log_end = _log_end(local.segments[-1]) if local else copied_to
+    adopted = topic is None or topic.adopted
+    resolved = layers.resolve(tp.topic, topic.config if topic else {}, adopted=adopted)
+    tiered = resolved.remote_storage_enable
+    log_start = _log_start(local, remote)
+    return {
+        "topic": tp.topic,
+        "topic_id": str(topic_id) if topic_id else None,
+        "partition": tp.partition,
+        "log_start": log_start,
+        "local_start": max(local.segments[0].base, log_start or 0) if local else log_end,
+        "copied_to": copied_to,
+        "log_end": log_end,
+        "local_bytes": sum(segment.size_bytes for segment in local.segments) if local else 0,
+        "remote_bytes": remote.size_bytes if remote else None,
+        "oldest_uncopied_ms": _oldest_uncopied_ms(local, copied_to, log_end) if tiered else None,
+        "waiting": _waiting(tiered, copied_to, log_end),
+    }
+
+
+def _log_start(local: _Local | None, remote: RemotePartition | None) -> int | None:
+    """The largest of what disk and bucket were told; else where the data begins."""
+    told = (local.log_start if local else None, remote.log_start if remote else None)
+    begins = (local.segments[0].base if local else None, remote.start if remote else None)
+    latest = max((offset for offset in told if offset is not None), default=None)
+    return min((offset for offset in begins if offset is not None), default=None) if latest is None else latest
+
+
+def _oldest_uncopied_ms(local: _Local | None, copied_to: int | None, log_end: int | None) -> int | None:
+    if local is None or log_end is None or (copied_to or 0) >= log_end:
+        return None
+    ends = [*(segment.base for segment in local.segments[1:]), log_end]
+    uncopied = [s for s, end in zip(local.segments, ends, strict=True) if end > (copied_to or 0) and s.size_bytes]
+    return max(0, time.time_ns() // 1_000_000 - uncopied[0].append_ms) if uncopied else None
+
+
+def _waiting(tiered: bool, copied_to: int | None, log_end: int | None) -> dict[str, str] | None:
+    if not tiered:
+        return {"reason": "untiered", "detail": "the topic is not tiered"}
+    if log_end is None or (copied_to or 0) >= log_end:
+        return None
+    return {"reason": "unknown", "detail": "tierd is not running"}

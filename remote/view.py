@@ -57,11 +57,3 @@ class RemoteStatus:
     remote: RemotePartition
     oldest_uncopied_ms: int | None
     waiting: Waiting | None
-
-
-@dataclass(frozen=True, slots=True)
-class Seed:
-    """What a partition needs to go on above the bucket's end: files out of the last segment's `.indexes`."""
-
-    snapshot: bytes
-    leader_epochs: bytes

@@ -66,6 +66,14 @@ class TimestampOffset:
     leader_epoch: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class Seed:
+    """What a log needs to go on above an end that its own files do not reach: both files as they stood there."""
+
+    snapshot: bytes
+    leader_epochs: bytes
+
+
 @dataclass(slots=True)
 class LogSlice:
     """Whole batches out of one or several files, to be sent as they are. Call `release` exactly once after sending."""

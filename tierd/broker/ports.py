@@ -3,8 +3,8 @@
 from typing import Protocol
 
 from tierd.base.ids import PartitionId, Uuid
-from tierd.remote.view import Claim, RemotePartition, RemoteStatus, Seed
-from tierd.storage.view import LogSlice, PartitionView, TimestampOffset
+from tierd.remote.view import Claim, RemotePartition, RemoteStatus
+from tierd.storage.view import LogSlice, PartitionView, Seed, TimestampOffset
 
 
 class RemoteTier(Protocol):

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tierd.base.ids import PartitionId, Uuid
-from tierd.remote.view import Claim, RemotePartition, RemoteStatus, Seed, Waiting
-from tierd.storage.view import AbortedTxn, PartitionView, TimestampOffset
+from tierd.remote.view import Claim, RemotePartition, RemoteStatus, Waiting
+from tierd.storage.view import AbortedTxn, PartitionView, Seed, TimestampOffset
 from tierd.tiering.codec import BadMessage, decode, encode
 from tierd.tiering.options import OpenRequest, TiererOptions, TopicState
 

@@ -1,0 +1,45 @@
+# The two commands are `make demo` and `make test`; `make check` is what a change must pass before it is committed.
+PYTHON ?= python3
+VENV ?= .venv
+RUN := $(VENV)/bin/python
+READY := $(VENV)/.tierd-ready
+
+.PHONY: demo test check full chaos bench docs package clean
+
+demo: $(READY)
+	$(RUN) -m tierd demo --mib 256
+
+test: $(READY)
+	$(RUN) -X dev -m pytest -q -m "not full and not chaos"
+
+check: $(READY)
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports
+	$(RUN) docs/generate.py --check
+
+full: $(READY)
+	$(RUN) -m pytest -q -m full --timeout 3600
+
+chaos: $(READY)
+	$(RUN) -m pytest -q -m chaos --timeout 0
+
+bench: $(READY)
+	$(RUN) -m bench
+
+docs: $(READY)
+	$(RUN) docs/generate.py
+
+# sdist, the wheel out of it, and that wheel at work in a venv of its own, far from the source
+package: $(READY)
+	$(RUN) .ci/package.py
+
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "tierd needs Python 3.11 or newer: make PYTHON=...")'
+	test -x $(RUN) || $(PYTHON) -m venv $(VENV)
+	$(RUN) -m pip install -q -e '.[dev,demo]'
+	touch $(READY)
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info

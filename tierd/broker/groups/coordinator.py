@@ -1,0 +1,256 @@
+"""Groups and their offsets, kept in memory and in `__consumer_offsets`: state machine, log and timers joined.
+
+A partition of the topic is read on first use; until then and when it cannot be read its groups do not exist here.
+Everything is written before it is answered.
+"""
+
+import asyncio
+import heapq
+import itertools
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from tierd.base.clock import Clock
+from tierd.base.errors import TierdError
+from tierd.base.ids import Uuid
+from tierd.broker.groups.codec import (
+    Commit,
+    CommitKey,
+    encode_commit,
+    encode_commit_key,
+    encode_group,
+    encode_group_key,
+)
+from tierd.broker.groups.machine import Group
+from tierd.broker.groups.model import (
+    Action,
+    GroupTimes,
+    JoinAnswer,
+    Persist,
+    StoredGroup,
+    SyncAnswer,
+)
+from tierd.broker.groups.ports import OFFSETS_TOPIC, OffsetsLog
+from tierd.broker.groups.replay import Replay
+from tierd.storage.batch import encode_batch
+from tierd.storage.records import Record
+from tierd.wire.errors import ErrorCode
+
+log = logging.getLogger(__name__)
+
+Answer = JoinAnswer | SyncAnswer
+Row = tuple[bytes, bytes | None]
+"""Key and value; None deletes."""
+
+
+def partition_of(group_id: str, partitions: int) -> int:
+    """The partition of `__consumer_offsets` that holds *group_id*: Java's String.hashCode, sign dropped, modulo."""
+    value = 0
+    raw = group_id.encode("utf-16-be", "surrogatepass")
+    for high, low in zip(raw[::2], raw[1::2], strict=True):
+        value = (31 * value + (high << 8 | low)) & 0xFFFFFFFF
+    signed = value - (1 << 32) if value & 0x80000000 else value
+    # The smallest number has no positive counterpart in 32 bits; Kafka takes 0 for it.
+    return (0 if signed == -(1 << 31) else abs(signed)) % partitions
+
+
+class NotReady(TierdError):
+    """The group's partition is not there or cannot be read or written now; the client looks again later."""
+
+
+@dataclass(slots=True)
+class Shard:
+    """The groups of one partition of the topic."""
+
+    index: int
+    groups: dict[str, Group] = field(default_factory=dict)
+    commits: dict[str, dict[tuple[str, int], Commit]] = field(default_factory=dict)
+    """By group, then topic and partition."""
+
+
+class Coordinator:
+    """Loop thread only."""
+
+    def __init__(self, offsets: OffsetsLog, clock: Clock, *, times: GroupTimes | None = None) -> None:
+        self.times = times or GroupTimes()
+        self._log = offsets
+        self._clock = clock
+        self._shards: dict[int, Shard] = {}
+        self._loading: dict[int, asyncio.Task[Shard]] = {}
+        self._due: list[tuple[int, int, Shard, Group]] = []
+        self._order = itertools.count()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def now_ms(self) -> int:
+        """The clock of the state machines."""
+        return self._clock.monotonic_ms()
+
+    def wall_ms(self) -> int:
+        """The clock of what is stored."""
+        return self._clock.now_ms()
+
+    async def shard(self, group_id: str) -> Shard:
+        """The shard that holds *group_id*, read from the log when it has not been yet. Raises NotReady."""
+        try:
+            partitions = await self._log.ensure()
+        except (TierdError, OSError) as error:
+            raise NotReady(f"{OFFSETS_TOPIC}: {error}") from error
+        return await self._loaded(partition_of(group_id, partitions))
+
+    async def load_all(self) -> list[Shard]:
+        """Every shard; none while the topic does not exist."""
+        return [await self._loaded(index) for index in range(self._log.count() or 0)]
+
+    async def _loaded(self, index: int) -> Shard:
+        shard = self._shards.get(index)
+        if shard is not None:
+            return shard
+        task = self._loading.get(index)
+        if task is None:
+            task = self._loading[index] = asyncio.create_task(self._load(index))
+            task.add_done_callback(lambda _: self._loading.pop(index, None))
+        # The first asker may go away; the others still wait for the same reading.
+        return await asyncio.shield(task)
+
+    async def _load(self, index: int) -> Shard:
+        replay = Replay(f"{OFFSETS_TOPIC}-{index}")
+        try:
+            async for chunk in self._log.replay(index):
+                await asyncio.to_thread(replay.feed, chunk)
+        except (TierdError, OSError) as error:
+            log.error("groups not readable", extra={"partition": replay.where, "error": str(error)})
+            raise NotReady(f"{replay.where}: {error}") from error
+        shard = Shard(index)
+        for key, commit in replay.commits.items():
+            shard.commits.setdefault(key.group, {})[key.topic, key.partition] = commit
+        for group_id, stored in replay.groups.items():
+            group = shard.groups[group_id] = Group(group_id, self.times)
+            group.load(stored, self.now_ms())
+            self.arm(shard, group)
+        self._shards[index] = shard
+        if replay.groups or replay.commits:
+            facts = {"partition": replay.where, "groups": len(replay.groups), "offsets": len(replay.commits)}
+            log.info("groups read", extra=facts)
+        return shard
+
+    # groups
+
+    def create(self, shard: Shard, group_id: str) -> Group:
+        """A new empty group, written. Raises NotReady."""
+        group = Group(group_id, self.times)
+        self._write(shard, [self._group_row(group_id, group.stored())])
+        shard.groups[group_id] = group
+        return group
+
+    def act(self, shard: Shard, group: Group, actions: Sequence[Action]) -> None:
+        """Do what the machine says: persist first, then answer. When persisting fails the answers become errors."""
+        failed = False
+        for action in actions:
+            if isinstance(action, Persist):
+                try:
+                    self._write(shard, [self._group_row(group.id, action.group)])
+                except NotReady as error:
+                    failed = True
+                    log.warning("group not written", extra={"group": group.id, "error": str(error)})
+            else:
+                _answer(action.ticket, _refused(action.answer) if failed else action.answer)
+        if failed:
+            self.act(shard, group, group.store_failed(self.now_ms()))
+        self.arm(shard, group)
+
+    def commit(self, shard: Shard, group_id: str, commits: dict[tuple[str, int], Commit]) -> None:
+        """Write offsets, then let them be seen. Raises NotReady; then none of them holds."""
+        rows: list[Row] = [
+            (encode_commit_key(CommitKey(group_id, topic, partition)), encode_commit(commit))
+            for (topic, partition), commit in commits.items()
+        ]
+        self._write(shard, rows)
+        shard.commits.setdefault(group_id, {}).update(commits)
+
+    async def forget_topic(self, topic: str, topic_id: Uuid) -> int:
+        """The topic was deleted: drop every offset committed for it, give how many. Raises NotReady.
+
+        A topic of the same name that was made since keeps its own.
+        """
+        dropped = 0
+        for shard in await self.load_all():
+            gone = [
+                CommitKey(group_id, name, partition)
+                for group_id, commits in shard.commits.items()
+                for (name, partition), commit in commits.items()
+                if name == topic and commit.topic_id in (None, topic_id)
+            ]
+            if not gone:
+                continue
+            self._write(shard, [(encode_commit_key(key), None) for key in gone])
+            for key in gone:
+                del shard.commits[key.group][key.topic, key.partition]
+            dropped += len(gone)
+        return dropped
+
+    def _group_row(self, group_id: str, stored: StoredGroup) -> Row:
+        return encode_group_key(group_id), encode_group(stored, self._clock.now_ms())
+
+    def _write(self, shard: Shard, rows: Iterable[Row]) -> None:
+        now_ms = self._clock.now_ms()
+        records = [Record(offset, now_ms, key, value) for offset, (key, value) in enumerate(rows)]
+        try:
+            # Base sequence 0 without a producer is what Kafka's coordinator writes.
+            self._log.append(shard.index, encode_batch(records, base_sequence=0))
+        except (TierdError, OSError) as error:
+            raise NotReady(f"{OFFSETS_TOPIC}-{shard.index}: {error}") from error
+
+    # time
+
+    def run_due(self) -> None:
+        """Give every group whose time has come its tick."""
+        now_ms = self.now_ms()
+        while self._due and self._due[0][0] <= now_ms:
+            due_ms, _, shard, group = heapq.heappop(self._due)
+            if due_ms == group.armed_ms:
+                group.armed_ms = None
+            if group.wake_ms is not None and group.wake_ms <= now_ms:
+                self.act(shard, group, group.tick(now_ms))
+            else:
+                self.arm(shard, group)
+        self._schedule()
+
+    def close(self) -> None:
+        """No more ticks. Who waits for an answer is left to the closing of the connections."""
+        self._due.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for task in self._loading.values():
+            task.cancel()
+
+    def arm(self, shard: Shard, group: Group) -> None:
+        """Call after everything that may have moved the group's deadlines."""
+        wake_ms = group.wake_ms
+        if wake_ms is None or (group.armed_ms is not None and group.armed_ms <= wake_ms):
+            return
+        group.armed_ms = wake_ms
+        heapq.heappush(self._due, (wake_ms, next(self._order), shard, group))
+        if self._due[0][0] == wake_ms:
+            self._schedule()
+
+    def _schedule(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._due:
+            delay_ms = max(self._due[0][0] - self.now_ms(), 1)
+            self._timer = asyncio.get_running_loop().call_later(delay_ms / 1000, self.run_due)
+
+
+def _answer(ticket: object, answer: Answer) -> None:
+    assert isinstance(ticket, asyncio.Future)
+    if not ticket.done():
+        ticket.set_result(answer)
+
+
+def _refused(answer: Answer) -> Answer:
+    if isinstance(answer, JoinAnswer):
+        return JoinAnswer(error=ErrorCode.COORDINATOR_NOT_AVAILABLE, member_id=answer.member_id)
+    return SyncAnswer(error=ErrorCode.COORDINATOR_NOT_AVAILABLE)

@@ -1,0 +1,156 @@
+"""OffsetCommit and OffsetFetch."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from tierd.broker.groups.codec import Commit
+from tierd.broker.groups.coordinator import Coordinator, NotReady, Shard
+from tierd.broker.groups.ports import Topics
+from tierd.wire.errors import ErrorCode
+from tierd.wire.header import RequestHeader
+
+Fields = dict[str, object]
+
+MAX_METADATA_BYTES: Final = 4096
+"""Kafka's offset.metadata.max.bytes."""
+
+_NOTHING: Final[Mapping[str, object]] = {
+    "committed_offset": -1,
+    "committed_leader_epoch": -1,
+    "metadata": "",
+    "error_code": ErrorCode.NONE,
+}
+
+
+class OffsetHandlers:
+    """What `handlers.GroupHandlers` hands on."""
+
+    def __init__(self, coordinator: Coordinator, topics: Topics) -> None:
+        self._coordinator = coordinator
+        self._topics = topics
+
+    async def commit(self, header: RequestHeader, request: Any) -> Fields:
+        """One error for all when the group does not accept the committer; else what is wrong with each partition."""
+        shard = None
+        try:
+            shard = await self._coordinator.shard(request.group_id)
+            error = self._may_commit(shard, request)
+        except NotReady:
+            error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        errors = {
+            (topic.name, part.partition_index): error or self._check(topic.name, part)
+            for topic in request.topics
+            for part in topic.partitions
+        }
+        good = {place: commit for place, commit in self._commits(request) if errors[place] == ErrorCode.NONE}
+        if good and shard is not None:
+            try:
+                self._coordinator.commit(shard, request.group_id, good)
+            except NotReady:
+                errors |= dict.fromkeys(good, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return {
+            "topics": [
+                {
+                    "name": topic.name,
+                    "partitions": [
+                        {
+                            "partition_index": part.partition_index,
+                            "error_code": errors[topic.name, part.partition_index],
+                        }
+                        for part in topic.partitions
+                    ],
+                }
+                for topic in request.topics
+            ]
+        }
+
+    def _may_commit(self, shard: Shard, request: Any) -> ErrorCode:
+        group = shard.groups.get(request.group_id)
+        generation = request.generation_id_or_member_epoch
+        if group is None:
+            # Without a group anyone may keep offsets under a name of their own.
+            return ErrorCode.NONE if generation < 0 else ErrorCode.ILLEGAL_GENERATION
+        instance_id = getattr(request, "group_instance_id", None)
+        error = group.may_commit(request.member_id, instance_id, generation, self._coordinator.now_ms())
+        self._coordinator.arm(shard, group)
+        return error
+
+    def _check(self, topic: str, part: Any) -> ErrorCode:
+        if len((part.committed_metadata or "").encode()) > MAX_METADATA_BYTES:
+            return ErrorCode.OFFSET_METADATA_TOO_LARGE
+        if self._topics.topic_id(topic, part.partition_index) is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return ErrorCode.NONE
+
+    def _commits(self, request: Any) -> Iterable[tuple[tuple[str, int], Commit]]:
+        now_ms = self._coordinator.wall_ms()
+        retention = getattr(request, "retention_time", None)
+        keep_ms = -1 if retention is None else round(retention.total_seconds() * 1000)
+        for topic in request.topics:
+            for part in topic.partitions:
+                epoch = getattr(part, "committed_leader_epoch", -1)
+                yield (
+                    (topic.name, part.partition_index),
+                    Commit(
+                        offset=part.committed_offset,
+                        leader_epoch=None if epoch < 0 else epoch,
+                        metadata=part.committed_metadata or "",
+                        commit_ms=now_ms,
+                        topic_id=self._topics.topic_id(topic.name, part.partition_index),
+                        expire_ms=None if keep_ms < 0 else now_ms + keep_ms,
+                    ),
+                )
+
+    async def fetch(self, header: RequestHeader, request: Any) -> Fields:
+        """Before version 8 one group, then many; no topics named: all that are there."""
+        if header.version >= 8:
+            return {"groups": [await self._fetch_group(group.group_id, group.topics) for group in request.groups]}
+        fields = await self._fetch_group(request.group_id, request.topics)
+        del fields["group_id"]
+        return fields
+
+    async def _fetch_group(self, group_id: str, topics: Any) -> Fields:
+        """An error of the whole group goes to its partitions too, where old versions look for it."""
+        try:
+            shard = await self._coordinator.shard(group_id)
+        except NotReady:
+            error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+            rows = {topic.name: [_none(index, error) for index in topic.partition_indexes] for topic in topics or ()}
+            return _group(group_id, rows, error)
+        known = shard.commits.get(group_id, {})
+        if topics is None:
+            wanted: dict[str, list[int]] = {}
+            for name, index in sorted(known):
+                wanted.setdefault(name, []).append(index)
+        else:
+            wanted = {topic.name: list(topic.partition_indexes) for topic in topics}
+        rows = {
+            name: [self._shown(name, index, known.get((name, index))) for index in indexes]
+            for name, indexes in wanted.items()
+        }
+        return _group(group_id, rows, ErrorCode.NONE)
+
+    def _shown(self, topic: str, index: int, commit: Commit | None) -> Fields:
+        if commit is None or self._of_an_older_topic(topic, index, commit):
+            return _none(index, ErrorCode.NONE)
+        return {
+            "partition_index": index,
+            "committed_offset": commit.offset,
+            "committed_leader_epoch": -1 if commit.leader_epoch is None else commit.leader_epoch,
+            "metadata": commit.metadata,
+            "error_code": ErrorCode.NONE,
+        }
+
+    def _of_an_older_topic(self, topic: str, index: int, commit: Commit) -> bool:
+        """A topic that was deleted and made again starts without offsets."""
+        current = self._topics.topic_id(topic, index)
+        return None not in (current, commit.topic_id) and current != commit.topic_id
+
+
+def _none(index: int, error: ErrorCode) -> Fields:
+    return {"partition_index": index, **_NOTHING, "error_code": error}
+
+
+def _group(group_id: str, rows: Mapping[str, list[Fields]], error: ErrorCode) -> Fields:
+    topics = [{"name": name, "partitions": partitions} for name, partitions in rows.items()]
+    return {"group_id": group_id, "topics": topics, "error_code": error}

@@ -1,0 +1,38 @@
+"""What groups need of the broker around them."""
+
+from collections.abc import AsyncIterator
+from typing import Final, Protocol
+
+from tierd.base.ids import Uuid
+
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+
+
+class OffsetsLog(Protocol):
+    """The topic `__consumer_offsets`. Loop thread only."""
+
+    def count(self) -> int | None:
+        """Its number of partitions; None while it does not exist."""
+
+    async def ensure(self) -> int:
+        """Its number of partitions; makes the topic when it is not there. Raises TierdError."""
+
+    def append(self, partition: int, batch: bytes) -> None:
+        """Append one batch, as safe as acks=all. Raises TierdError."""
+
+    def replay(self, partition: int) -> AsyncIterator[bytes]:
+        """Whole batches from log start to log end, in pieces of about a MiB."""
+
+
+class Topics(Protocol):
+    """Looks up what offsets are committed for."""
+
+    def topic_id(self, topic: str, partition: int) -> Uuid | None:
+        """The id of *topic*; None when it or the partition does not exist."""
+
+
+class Nodes(Protocol):
+    """Looks up who is responsible for a key."""
+
+    def coordinator(self, key_type: int, key: str) -> tuple[int, str, int] | None:
+        """(node id, host, port) of the coordinator of a group (type 0) or transactional id (1); None: nobody now."""

@@ -1,0 +1,112 @@
+"""Who is in a group and until when each is believed: the data below the state machine."""
+
+from tierd.broker.groups.model import NEXT, Member, State, StoredGroup, StoredMember
+from tierd.wire.errors import ErrorCode
+
+
+class Roster:
+    """Members, ids given out, deadlines. `machine.Group` decides what happens."""
+
+    id: str
+
+    def __init__(self) -> None:
+        self.state = State.EMPTY
+        self.generation = 0
+        self.protocol_type: str | None = None
+        self.protocol: str | None = None
+        self.leader: str | None = None
+        self.members: dict[str, Member] = {}
+        self.wake_ms: int | None = None
+        """When `tick` must be called at the latest; None: nothing is timed."""
+        self._static: dict[str, str] = {}
+        self._pending: dict[str, int] = {}  # ids given out but not joined yet, and when they lapse
+        self._unsynced: set[str] = set()
+        self._join_deadline: int | None = None
+        self._sync_deadline: int | None = None
+
+    def load(self, stored: StoredGroup, now_ms: int) -> None:
+        """Become the group that was stored: members get a whole session to be heard of again."""
+        self.generation = stored.generation
+        self.protocol_type = stored.protocol_type or None
+        self.protocol, self.leader = stored.protocol, stored.leader
+        for row in stored.members:
+            member = Member(
+                row.id,
+                row.instance_id,
+                row.client_id,
+                row.client_host,
+                row.session_timeout_ms,
+                row.rebalance_timeout_ms,
+                ((stored.protocol or "", row.subscription),),
+                row.assignment,
+                is_new=False,
+            )
+            self._enter(member)
+            self._touch(member, now_ms)
+        self.state = State.STABLE if self.members else State.EMPTY
+
+    def stored(self) -> StoredGroup:
+        """The group as it is to be written now."""
+        protocol = self.protocol if self.members else None
+        return StoredGroup(
+            self.protocol_type or "",
+            self.generation,
+            protocol,
+            self.leader if self.members else None,
+            tuple(
+                StoredMember(
+                    member.id,
+                    member.instance_id,
+                    member.client_id,
+                    member.client_host,
+                    member.rebalance_timeout_ms,
+                    member.session_timeout_ms,
+                    member.metadata(protocol or ""),
+                    member.assignment,
+                )
+                for member in self.members.values()
+            ),
+        )
+
+    def _enter(self, member: Member) -> None:
+        self.members[member.id] = member
+        if member.instance_id is not None:
+            self._static[member.instance_id] = member.id
+
+    def _identify(self, member_id: str, instance_id: str | None) -> ErrorCode | None:
+        if self.state is State.DEAD:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if instance_id is not None:
+            current = self._static.get(instance_id)
+            if current is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+            return None if current == member_id else ErrorCode.FENCED_INSTANCE_ID
+        return None if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
+
+    def _longest_rebalance(self) -> int:
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    def _mortal(self, member: Member) -> bool:
+        """Whether silence counts: who waits for us is not silent, unless its very first join takes for ever."""
+        if member.join is not None:
+            return member.is_new
+        return member.sync is None
+
+    def _touch(self, member: Member, now_ms: int) -> None:
+        if not (member.is_new and member.join is not None):
+            member.deadline_ms = self._soon(now_ms + member.session_timeout_ms)
+
+    def _soon(self, deadline_ms: int) -> int:
+        if self.wake_ms is None or deadline_ms < self.wake_ms:
+            self.wake_ms = deadline_ms
+        return deadline_ms
+
+    def _set_wake(self) -> None:
+        times = list(self._pending.values())
+        times += [member.deadline_ms for member in self.members.values() if self._mortal(member)]
+        times += [time for time in (self._join_deadline, self._sync_deadline) if time is not None]
+        self.wake_ms = min(times, default=None)
+
+    def _become(self, state: State) -> None:
+        assert state in NEXT[self.state], f"group {self.id}: {self.state} -> {state}"
+        self.state = state

@@ -36,6 +36,7 @@ class MemoryUpload:
     metadata: Mapping[str, str] | None
     started_ms: int
     parts: dict[int, bytes] = field(default_factory=dict)
+    done: ObjectInfo | None = None
 
     def put_part(self, number: int, data: Buffer, *, crc32c: int) -> None:
         self.store.before("put_part", self.key)
@@ -44,9 +45,14 @@ class MemoryUpload:
 
     def complete(self) -> ObjectInfo:
         self.store.before("complete", self.key)
-        if sorted(self.parts) != list(range(1, len(self.parts) + 1)):
+        if self.done is not None:
+            return self.done
+        if self.upload_id not in self.store.uploads:
+            raise NotFound(f"{self.key} (upload {self.upload_id})")
+        if not self.parts or sorted(self.parts) != list(range(1, len(self.parts) + 1)):
             raise RequestRefused(self.key, "InvalidPart", f"parts {sorted(self.parts)} are not 1..n")
-        info = self.store.keep(self.key, b"".join(self.parts[n] for n in sorted(self.parts)), self.metadata)
+        whole = b"".join(self.parts[n] for n in sorted(self.parts))
+        self.done = info = self.store.keep(self.key, whole, self.metadata)
         self.store.uploads.pop(self.upload_id, None)
         self.store.after("complete", self.key)
         return info

@@ -111,7 +111,10 @@ class ObjectStore(Protocol):
         """
 
     def list_folders(self, prefix: str) -> Iterator[str]:
-        """Distinct `<prefix>...up to and with the next "/"` of the keys below *prefix*, each once."""
+        """Distinct `<prefix>...up to and with the next "/"` of the keys below *prefix*, each once.
+
+        Some servers still list a folder whose last object was just deleted.
+        """
 
     def delete(self, keys: Sequence[str]) -> tuple[DeleteOutcome, ...]:
         """Delete each key; a missing one counts as deleted. One outcome per key, in order. Any number of keys."""

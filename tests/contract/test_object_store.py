@@ -5,8 +5,10 @@ from collections.abc import Callable
 
 import pytest
 
+from tierd.base.ids import Uuid
 from tierd.remote import crc
-from tierd.remote.errors import Damaged, NotFound, PreconditionFailed, RequestRefused
+from tierd.remote.errors import Damaged, NotFound, PreconditionFailed, RemoteUnavailable, RequestRefused
+from tierd.remote.keys import Keys, ObjectKind, SegmentName
 from tierd.remote.store import ObjectInfo, ObjectStore
 
 PART = 5 * 1024 * 1024
@@ -84,14 +86,13 @@ class TestObjectStore:
             store.get("a")
         assert store.delete(["nowhere/at-all"])[0].refused is None
 
-    def test_wrong_checksum_is_not_stored(self, store: ObjectStore) -> None:
-        try:
+    def test_wrong_checksum_is_not_stored(self, store: ObjectStore, request: pytest.FixtureRequest) -> None:
+        if "moto" in request.node.name:
+            pytest.skip("moto verifies no checksum")
+        with pytest.raises(Damaged):
             store.put("bad", b"hello", crc32c=1)
-        except Damaged:
-            with pytest.raises(NotFound):
-                store.head("bad")
-        else:
-            assert store.head("bad").crc32c == 1  # moto echoes what it is told; real servers refuse
+        with pytest.raises(NotFound):
+            store.head("bad")
 
     def test_create_if_absent(self, store: ObjectStore) -> None:
         put(store, "once", b"first", if_none_match=True)
@@ -168,17 +169,13 @@ class TestObjectStore:
         assert list(store.list_folders("p/a/")) == []
         assert list(store.list_folders("none/")) == []
         store.delete(["p/b/c/d"])
-        assert sorted(store.list_folders("p/")) == ["p/a-b/", "p/a/"]
+        assert set(store.list_folders("p/")) - {"p/b/"} == {"p/a-b/", "p/a/"}  # SeaweedFS lists empty ones for a while
 
     def test_delete_answers_for_each_key(self, store: ObjectStore) -> None:
         put(store, "d/1", b"x")
         put(store, "d/2", b"x")
-        outcomes = store.delete(["d/1", "d/none", "d/2"])
-        assert [(outcome.key, outcome.refused) for outcome in outcomes] == [
-            ("d/1", None),
-            ("d/none", None),
-            ("d/2", None),
-        ]
+        keys = ["d/1", "d/none", "d/2"]
+        assert [(outcome.key, outcome.refused) for outcome in store.delete(keys)] == [(key, None) for key in keys]
         assert keys_of(store, "d/") == []
         assert store.delete([]) == ()
 
@@ -221,7 +218,7 @@ class TestObjectStore:
         upload.put_part(1, b"x", crc32c=crc.crc32c(b"x"))
         upload.abort()
         upload.abort()
-        with pytest.raises(NotFound):
+        with pytest.raises((NotFound, RemoteUnavailable)):  # moto answers 500
             upload.complete()
         with pytest.raises(NotFound):
             store.head("gone")
@@ -256,10 +253,21 @@ class TestObjectStore:
         assert set(seen) <= set(bodies)
 
     def test_odd_keys(self, store: ObjectStore) -> None:
-        for key in ("sp ace/ü-ö", "plus+and&amp", "per%20cent", "dots../x..y", "long/" + "n" * 272):
+        for key in ("sp ace/ü-ö", "plus+and&amp", "per%20cent", "dots../x..y"):
             put(store, key, key.encode())
             assert store.get(key) == key.encode()
             assert keys_of(store, key[:5]) == [key]
+
+    def test_the_longest_topic_name(self, store: ObjectStore, request: pytest.FixtureRequest) -> None:
+        if "weed" in request.node.name:
+            pytest.skip("SeaweedFS takes no key with a part above 255 characters")
+        keys = Keys("tier/")
+        name = SegmentName("n" * 249, Uuid(bytes(16)), 3, 7, Uuid(bytes(16)))
+        key = keys.segment(name, ObjectKind.LOG)
+        put(store, key, b"x")
+        assert store.get(key) == b"x"
+        assert keys_of(store, keys.partition_folder(name.topic, name.topic_id, 3)) == [key]
+        assert list(store.list_folders("tier/")) == [keys.topic_folder(name.topic, name.topic_id)]
 
     def test_the_clock(self, store: ObjectStore) -> None:
         put(store, "k", b"")

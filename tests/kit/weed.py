@@ -89,7 +89,7 @@ def running() -> Iterator[Weed]:
     ports = _free_ports(len(_PORT_OPTIONS))
     arguments = [weed, "mini", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", f"-dir={folder}", "-admin.ui=false"]
     arguments += [f"-{name}={port}" for name, port in zip(_PORT_OPTIONS, ports, strict=True)]
-    arguments += ["-master.telemetry=false", "-webdav=false", "-s3.port.iceberg=0", "-s3.port.lance=0", "-bucket=up"]
+    arguments += ["-master.telemetry=false", "-webdav=false", "-s3.port.iceberg=0", "-s3.port.lance=0", "-bucket=ready"]
     env = {**os.environ, "AWS_ACCESS_KEY_ID": ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": SECRET_KEY}
     with (folder / "weed.out").open("wb") as output:
         process = subprocess.Popen(arguments, env=env, stdout=output, stderr=output, cwd=folder)
@@ -120,7 +120,7 @@ def _wait_ready(process: subprocess.Popen[bytes], port: int, folder: Path) -> No
         if process.poll() is not None:
             break
         try:
-            client.put_object(Bucket="up", Key="ready", Body=b"")
+            client.put_object(Bucket="ready", Key="ready", Body=b"")
             client.close()
             return
         except Exception:  # noqa: BLE001 - whatever it is, the server is not ready yet

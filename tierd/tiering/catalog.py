@@ -117,6 +117,11 @@ class Catalog:
         found = self._segments(_OF + "AND base = ? AND segment_id = ?", (*_key(part), base, segment_id.raw))
         return found[0] if found else None
 
+    def last(self, part: PartitionId) -> CatalogSegment | None:
+        """The committed segment with the highest base, released or not."""
+        found = self._segments(_OF + _READABLE + "ORDER BY base DESC LIMIT 1", _key(part))
+        return found[0] if found else None
+
     def started(self, segment: CatalogSegment) -> None:
         """COPY_STARTED, durable before the first byte leaves."""
         states.check(segment.remote.stem, CopyState.COPY_STARTED, segment.state)
@@ -153,16 +158,21 @@ class Catalog:
             query = f"UPDATE segments SET released_ms = ? {_OF} {_READABLE} AND next_base <= ? AND released_ms IS NULL"  # noqa: S608
             return db.execute(query, (now_ms, *_key(part), log_start)).rowcount
 
+    def releases(self) -> list[PartitionId]:
+        """Partitions with released segments that are not being deleted yet."""
+        query = "SELECT DISTINCT topic_id, partition FROM segments WHERE released_ms IS NOT NULL " + _READABLE  # noqa: S608
+        return [PartitionId(Uuid(raw), number) for raw, number in self._rows(query)]
+
     def released_before(self, part: PartitionId, limit_ms: int) -> list[CatalogSegment]:
         return self._segments(_OF + _READABLE + "AND released_ms <= ? ORDER BY base", (*_key(part), limit_ms))
 
     # --- partitions --------------------------------------------------------------------------------------------------
     def partitions(self) -> list[CatalogPartition]:
-        query = "SELECT topic_id, partition, topic, copied_to, log_start, delete_delay_ms, head_dirty, head_etag"
+        query = "SELECT topic_id, partition, topic, copied_to, log_start, delete_delay_ms, head_dirty"
         return [_partition(row) for row in self._rows(query + " FROM partitions ORDER BY topic, partition")]
 
     def partition(self, part: PartitionId) -> CatalogPartition | None:
-        query = "SELECT topic_id, partition, topic, copied_to, log_start, delete_delay_ms, head_dirty, head_etag"
+        query = "SELECT topic_id, partition, topic, copied_to, log_start, delete_delay_ms, head_dirty"
         rows = self._rows(f"{query} FROM partitions {_OF}", _key(part))
         return _partition(rows[0]) if rows else None
 
@@ -196,14 +206,15 @@ class Catalog:
         with self._commit() as db:
             _touch_head(db, part)
 
+    def touch_heads(self) -> None:
+        """Every head has to follow: a new run brings them all to its epoch."""
+        with self._commit() as db:
+            db.execute("UPDATE partitions SET head_dirty = 1")
+
     def head_taken(self, part: PartitionId) -> None:
         """What is in the catalog now is on its way into the head; later changes make it dirty again."""
         with self._commit() as db:
             db.execute(f"UPDATE partitions SET head_dirty = 0 {_OF}", _key(part))  # noqa: S608
-
-    def head_written(self, part: PartitionId, etag: str | None) -> None:
-        with self._commit() as db:
-            db.execute(f"UPDATE partitions SET head_etag = ? {_OF}", (etag, *_key(part)))  # noqa: S608
 
     def drop_partition(self, part: PartitionId) -> None:
         with self._commit() as db:
@@ -220,8 +231,8 @@ class Catalog:
             f" THEN size_bytes END), 0) FROM segments {_OF}"
         )
         ((start, size, going),) = self._rows(query, _key(part))
-        last = self._segments(_OF + _READABLE + "ORDER BY base DESC LIMIT 1", _key(part))
-        epochs = last[0].remote.epochs if last else ()
+        last = self.last(part)
+        epochs = last.remote.epochs if last else ()
         return RemotePartition(
             id=part,
             start=start,
@@ -239,18 +250,17 @@ class Catalog:
         if old is not None and (old[0] == state or old[0].deleted_ms is not None):
             return old[1]
         with self._commit() as db:
-            db.execute(
-                "INSERT OR REPLACE INTO topics VALUES (?, ?, ?, ?, ?, ?, 1, 0)",
-                (
-                    state.topic_id.raw,
-                    state.topic,
-                    state.partitions,
-                    json.dumps(state.config, sort_keys=True),
-                    state.created_ms,
-                    state.deleted_ms,
-                ),
-            )
+            db.execute("INSERT OR REPLACE INTO topics VALUES (?, ?, ?, ?, ?, ?, 1)", _topic_row(state))
         return True
+
+    def take_topic(self, state: TopicState) -> None:
+        """A topic file of the bucket: kept when the registry has said nothing yet; a tombstone always counts."""
+        insert = "INSERT INTO topics VALUES (?, ?, ?, ?, ?, ?, 0) ON CONFLICT DO "
+        with self._commit() as db:
+            if state.deleted_ms is None:
+                db.execute(insert + "NOTHING", _topic_row(state))
+            else:
+                db.execute(insert + "UPDATE SET deleted_ms = ?, dirty = 0", (*_topic_row(state), state.deleted_ms))
 
     def topic(self, topic_id: Uuid) -> tuple[TopicState, bool] | None:
         """The topic, and whether its file in the bucket is behind."""
@@ -259,6 +269,10 @@ class Catalog:
 
     def topics(self, *, dirty: bool = False) -> list[TopicState]:
         return [_topic(row) for row in self._rows(_TOPICS + ("WHERE dirty = 1" if dirty else ""))]
+
+    def is_dirty(self, topic_id: Uuid) -> bool:
+        found = self.topic(topic_id)
+        return found is not None and found[1]
 
     def topic_written(self, state: TopicState) -> None:
         """The bucket has this state; a newer one that came meanwhile stays dirty."""
@@ -307,8 +321,12 @@ def _partition(row: tuple[Any, ...]) -> CatalogPartition:
         log_start=row[4],
         delete_delay_ms=row[5],
         head_dirty=bool(row[6]),
-        head_etag=row[7],
     )
+
+
+def _topic_row(state: TopicState) -> tuple[Any, ...]:
+    config = json.dumps(state.config, sort_keys=True)
+    return state.topic_id.raw, state.topic, state.partitions, config, state.created_ms, state.deleted_ms
 
 
 def _topic(row: tuple[Any, ...]) -> TopicState:

@@ -13,6 +13,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
+
 from tierd.base.errors import TierdError
 from tierd.base.ids import Uuid
 
@@ -61,6 +63,8 @@ def _encoder(hint: Any) -> _Codec:
 
 
 def _encode_simple(hint: Any, origin: Any) -> _Codec:
+    if isinstance(hint, type) and issubclass(hint, BaseModel):
+        return lambda value: value.model_dump(mode="json")
     if hint in _PLAIN or origin in (dict, Mapping):
         return lambda value: value
     if isinstance(hint, type) and issubclass(hint, Enum):
@@ -89,6 +93,8 @@ def _decoder(hint: Any) -> _Codec:
 
 
 def _decode_simple(hint: Any, origin: Any) -> _Codec:
+    if isinstance(hint, type) and issubclass(hint, BaseModel):
+        return hint.model_validate
     if hint in _PLAIN:
         return lambda raw: _checked(raw, hint)
     if origin in (dict, Mapping):

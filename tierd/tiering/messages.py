@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from tierd.base.ids import PartitionId, Uuid
-from tierd.remote.view import Claim, RemotePartition, RemoteStatus, Waiting
+from tierd.remote.view import Claim, RemotePartition, RemoteStatus
 from tierd.storage.view import AbortedTxn, PartitionView, Seed, TimestampOffset
 from tierd.tiering.codec import BadMessage, decode, encode
 from tierd.tiering.options import OpenRequest, TiererOptions, TopicState
+from tierd.tiering.verbs import VerbProgress, VerbResult
 
 
 # --- calls of the broker ---------------------------------------------------------------------------------------------
@@ -96,11 +97,6 @@ class PartitionChanged:
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionGone:
-    part: PartitionId
-
-
-@dataclass(frozen=True, slots=True)
 class TopicChanged:
     state: TopicState
 
@@ -152,14 +148,10 @@ class TombstoneWritten:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Numbers of a running verb: segments and bytes done of those there are to do."""
+    """How far a running verb is."""
 
     call: int
-    segments_done: int
-    segments: int
-    bytes_done: int
-    bytes: int
-    detail: str
+    progress: VerbProgress
 
 
 # --- replies ---------------------------------------------------------------------------------------------------------
@@ -229,24 +221,9 @@ class MovedTo:
 
 
 @dataclass(frozen=True, slots=True)
-class VerbRow:
-    """A partition that the verb left with work undone."""
-
-    part: PartitionId
-    copied_to: int | None
-    log_end: int
-    waiting: Waiting
-
-
-@dataclass(frozen=True, slots=True)
 class Ran:
-    """*outcome*: done, pinned (something cannot be copied now), claim, unavailable, timeout or failed."""
-
     call: int
-    outcome: str
-    segments: int
-    bytes: int
-    left: tuple[VerbRow, ...]
+    result: VerbResult
 
 
 Message = (
@@ -260,7 +237,6 @@ Message = (
     | Run
     | Stop
     | PartitionChanged
-    | PartitionGone
     | TopicChanged
     | Release
     | Cancel

@@ -1,56 +1,49 @@
 """What the broker's process tells the tierer once: where things lie, limits, and the state of the log at start."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from tierd.base.ids import PartitionId, Uuid
+from tierd.config.model import Remote
+from tierd.remote.owner import Holder
 from tierd.remote.view import Claim, RemotePartition
 from tierd.storage.view import PartitionView
-
-MIB = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TiererOptions:
     """Complete before the first request; secrets travel over the socket pair, never in argv or environment."""
 
-    url: str
-    """`file:DIR` (absolute), `s3://bucket/prefix` or `memory:` (tests)."""
+    remote: Remote
+    """The `[remote]` section, its URL set."""
     state_dir: Path
-    s3: dict[str, str] = field(default_factory=dict)
-    """Endpoint, region, path_style, credentials, ca_bundle: as `remote.open_store` names them; absent = default."""
-    copy_threads: int = 2
-    part_bytes: int = 16 * MIB
-    range_bytes: int = 4 * MIB
-    read_ahead: int = 8
-    cache_bytes: int = 1024 * MIB
-    read_memory_bytes: int = 128 * MIB
-    request_timeout_ms: int = 30_000
+    node_id: int = 1
+    lock_wait_ms: int = 30_000
+    """How long an older tierer that still has the lock is waited for."""
     silence_ms: int = 10_000
     """So long without an answer of the bucket, and the start goes on with a pending claim."""
-    lock_wait_ms: int = 30_000
-    head_interval_ms: int = 10_000
     retention_interval_ms: int = 60_000
     delete_interval_ms: int = 60_000
     retry_ms: int = 1_000
-    """First pause after a failed copy; doubled up to `retry_max_ms`."""
-    retry_max_ms: int = 60_000
+    """First pause after a failed copy; doubled up to `remote.retry_max_ms`."""
     age_guard_ms: int = 86_400_000
     """Objects that lost against another copy of their range stay at least this long."""
     clock_limit_ms: int = 300_000
     """Evictions and deletes stop while local clock and bucket clock differ by more."""
+
+    @property
+    def settle_ms(self) -> int:
+        """Longest time after which a request in flight can still take effect: every retry of it used its whole time."""
+        return 10 * self.remote.request_timeout_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
     """Who this run is (BUCKET.md "One writer"): holder of the claim, and this incarnation of it."""
 
-    directory_id: str
-    machine_id: str
-    inode: int
-    """Of the data directory: a copied directory is another holder."""
+    holder: Holder
     host: str
-    incarnation: str
+    incarnation: Uuid
     """Random per start of the daemon; the same when only the tierer is started again."""
 
 

@@ -6,7 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from tierd.base.ids import PartitionId, Uuid
-from tierd.tiering.segments import ByteRange, EpochStart, IndexLayout, RemoteSegment
+from tierd.remote.indexes import IndexLayout
+from tierd.remote.manifest import EpochStart
+from tierd.remote.ranges import ByteRange
+from tierd.tiering.segments import RemoteSegment
 from tierd.tiering.states import CopyState
 
 SCHEMA_VERSION = 1
@@ -18,7 +21,7 @@ CREATE TABLE partitions (
     topic_id BLOB NOT NULL, partition INTEGER NOT NULL, topic TEXT NOT NULL,
     copied_to INTEGER, log_start INTEGER,
     delete_delay_ms INTEGER,
-    head_dirty INTEGER NOT NULL DEFAULT 0, head_etag TEXT,
+    head_dirty INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (topic_id, partition)
 ) WITHOUT ROWID;
 
@@ -38,7 +41,7 @@ CREATE INDEX segments_released ON segments (released_ms) WHERE released_ms IS NO
 CREATE TABLE topics (
     topic_id BLOB PRIMARY KEY, topic TEXT NOT NULL, partitions INTEGER NOT NULL, config TEXT NOT NULL,
     created_ms INTEGER NOT NULL, deleted_ms INTEGER,
-    dirty INTEGER NOT NULL, told INTEGER NOT NULL DEFAULT 0
+    dirty INTEGER NOT NULL
 ) WITHOUT ROWID;
 """
 
@@ -81,7 +84,6 @@ class CatalogPartition:
     log_start: int | None
     delete_delay_ms: int | None
     head_dirty: bool
-    head_etag: str | None
 
 
 def to_row(segment: CatalogSegment) -> tuple[Any, ...]:

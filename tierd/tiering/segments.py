@@ -8,39 +8,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tierd.base.ids import PartitionId, Uuid
+from tierd.remote.indexes import IndexLayout
+from tierd.remote.manifest import EpochStart
 from tierd.storage.view import LogSlice, TimestampOffset
-
-
-@dataclass(frozen=True, slots=True)
-class ByteRange:
-    """Bytes [start, stop) of an object."""
-
-    start: int
-    stop: int
-
-    @property
-    def length(self) -> int:
-        return self.stop - self.start
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IndexLayout:
-    """Where the parts of a `.indexes` object lie (BUCKET.md; SEMANTICS C15)."""
-
-    offset: ByteRange
-    timestamp: ByteRange
-    producer_snapshot: ByteRange
-    leader_epoch: ByteRange
-    transaction: ByteRange | None
-    """None when the segment holds no abort marker."""
-
-
-@dataclass(frozen=True, slots=True)
-class EpochStart:
-    """A leader epoch and its first offset."""
-
-    epoch: int
-    start: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,152 @@
+"""Drives the start of a run from the loop.
+
+The claim is held at once, pending while the bucket is silent, lost when the bucket turns out to be another's.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from tierd.base.errors import RemoteUnavailable, StartRefused
+from tierd.remote import owner
+from tierd.remote.errors import EpochTaken
+from tierd.remote.view import Claim, ClaimState
+from tierd.tiering.opening import Run, Survey, Surveyed, claim_of, new_run, note_run, noted_run, why_lost
+from tierd.tiering.options import OpenRequest
+
+log = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+_LOOK_S = 0.1
+_RACES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """How a start ended: the claim now, the run behind it, and segments to delete once we own the bucket."""
+
+    claim: Claim
+    run: Run
+    surveyed: Surveyed | None
+
+
+class Claiming:
+    """One start. `begin` gives the claim to answer with; *on_settled* gets the later one if that was pending."""
+
+    def __init__(
+        self,
+        survey: Survey,
+        request: OpenRequest,
+        *,
+        silence_ms: int,
+        retry_ms: int,
+        blocking: Callable[[Callable[[], object]], Awaitable[object]],
+        on_settled: Callable[[Taken], None],
+    ) -> None:
+        self._survey = survey
+        self._request = request
+        self._silence_ms = silence_ms
+        self._retry_ms = retry_ms
+        self._blocking = blocking
+        self._on_settled = on_settled
+        self._later: asyncio.Task[None] | None = None
+
+    async def begin(self) -> Taken:
+        """Raises StartRefused. Returns after *silence_ms* without an answer of the bucket at the latest."""
+        if self._request.claimed is not None:
+            return await self._again(self._request.claimed)
+        surveying = asyncio.ensure_future(self._until_answered(lambda: self._survey.run(self._request)))
+        if not await self._answered(surveying):
+            run = self._new_run(())
+            return self._go_on_later(run, surveying)
+        surveyed = surveying.result()
+        for _ in range(_RACES):
+            run = self._new_run(surveyed.claims)
+            putting = asyncio.ensure_future(self._put(run))
+            if not await self._answered(putting):
+                return self._go_on_later(run, surveying)
+            try:
+                putting.result()
+            except EpochTaken as taken:
+                log.warning("epoch is taken: looking again", extra={"detail": str(taken)})
+                surveyed = await self._until_answered(lambda: self._survey.run(self._request))
+                continue
+            return self._held(run, surveyed)
+        raise StartRefused(f"{self._survey.bucket.url}: other daemons claim it faster than this one can")
+
+    async def _again(self, claimed: Claim) -> Taken:
+        """The tierer was started again in the same run: same epoch, same first appends."""
+        run = noted_run(self._survey.catalog, self._request.identity.incarnation)
+        if run is None:
+            held = claimed.state is ClaimState.HELD
+            run = replace(self._new_run(()), epoch=claimed.epoch, held=held)
+            note_run(self._survey.catalog, run)
+        if claimed.state is ClaimState.LOST:
+            return Taken(claimed, run, None)
+        surveying = asyncio.ensure_future(self._until_answered(lambda: self._survey.run(self._request)))
+        if not await self._answered(surveying):
+            return self._go_on_later(run, surveying)
+        return await self._settle(run, surveying)
+
+    def _new_run(self, claims: tuple[owner.OwnerClaim, ...]) -> Run:
+        return new_run(self._survey.catalog, self._request, claims)
+
+    def _held(self, run: Run, surveyed: Surveyed) -> Taken:
+        held = replace(run, held=True)
+        note_run(self._survey.catalog, held)
+        self._survey.catalog.touch_heads()
+        return Taken(Claim(state=ClaimState.HELD, epoch=run.epoch), held, surveyed)
+
+    def _go_on_later(self, run: Run, surveying: "asyncio.Future[Surveyed]") -> Taken:
+        self._later = asyncio.ensure_future(self._finish(run, surveying))
+        detail = f"{self._survey.bucket.url} has not answered for {self._survey.pulse.silent_ms} ms"
+        return Taken(Claim(state=ClaimState.PENDING, epoch=run.epoch, detail=detail), run, None)
+
+    async def _finish(self, run: Run, surveying: "asyncio.Future[Surveyed]") -> None:
+        self._on_settled(await self._settle(run, surveying))
+
+    async def _settle(self, run: Run, surveying: "asyncio.Future[Surveyed]") -> Taken:
+        """The bucket answers: this run's epoch and first appends as they are, or none."""
+        try:
+            surveyed = await surveying
+            lost = why_lost(run, surveyed, self._survey.catalog, self._request)
+            if lost is None:
+                await self._put(run)
+                return self._held(run, surveyed)
+        except (StartRefused, EpochTaken) as refused:
+            lost = str(refused)
+        return Taken(Claim(state=ClaimState.LOST, epoch=run.epoch, detail=lost), run, None)
+
+    async def _put(self, run: Run) -> None:
+        bucket, request = self._survey.bucket, self._request
+        claim = claim_of(run, request, self._survey.clock.now_ms())
+        await self._until_answered(lambda: owner.put_claim(bucket.store, bucket.keys, claim))
+        self._survey.pulse.beat()
+
+    async def _until_answered(self, work: Callable[[], Result]) -> Result:
+        """Run *work* in a thread again and again while the bucket is away."""
+        pause_ms = self._retry_ms
+        while True:
+            try:
+                return await self._blocking(work)  # type: ignore[return-value]
+            except RemoteUnavailable as error:
+                log.warning("the bucket does not answer", extra={"detail": str(error)})
+            await asyncio.sleep(pause_ms / 1000 * random.uniform(0.5, 1))  # noqa: S311 (jitter)
+            pause_ms = min(2 * pause_ms, 30 * self._retry_ms)
+
+    async def _answered(self, work: "asyncio.Future[Result]") -> bool:
+        """True when *work* is done; False when the bucket was silent for too long meanwhile."""
+        while not work.done():
+            await asyncio.wait({work}, timeout=_LOOK_S)
+            if not work.done() and self._survey.pulse.silent_ms > self._silence_ms:
+                return False
+        return True
+
+    async def close(self) -> None:
+        if self._later is not None:
+            self._later.cancel()
+            await asyncio.gather(self._later, return_exceptions=True)

@@ -1,0 +1,220 @@
+"""Runs copies: a few partitions at a time, one segment each, in turn; failed ones again after a pause with jitter."""
+
+import asyncio
+import logging
+import random
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from tierd.base.errors import CorruptFile, RemoteUnavailable, TierdError
+from tierd.base.ids import PartitionId
+from tierd.remote.view import Waiting
+from tierd.storage.view import PartitionView, SegmentView
+from tierd.tiering.copier import Abandoned, Copier, CopierParts, Ownership
+from tierd.tiering.opening import settle
+from tierd.tiering.plan import CopyPlan, CopyState, plan_copy, uncopied, why_waiting
+from tierd.tiering.state import TierState
+from tierd.tiering.states import CopyState as RowState
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Attempt:
+    """What is going on with one partition."""
+
+    segment: SegmentView | None = None
+    """Being copied now."""
+    failures: int = 0
+    error: TierdError | OSError | None = None
+    timer: asyncio.TimerHandle | None = None
+    """Set while a failed copy pauses."""
+
+
+@dataclass(slots=True)
+class Totals:
+    """Counted since the start; the verbs show differences."""
+
+    segments: int = 0
+    bytes: int = 0
+    finished: list[Callable[[], None]] = field(default_factory=list)
+    """Called after every copy, good or bad."""
+
+
+class Copying:
+    """*on_copied* is told each committed segment. Loop thread only; the copies themselves run in threads."""
+
+    def __init__(self, state: TierState, on_copied: Callable[[PartitionId], None]) -> None:
+        self._state = state
+        self._on_copied = on_copied
+        threads = state.options.remote.copy_threads
+        self._copies = ThreadPoolExecutor(threads, "copy")
+        self._uploads = ThreadPoolExecutor(2 * threads, "upload")
+        self._queue: OrderedDict[PartitionId, None] = OrderedDict()
+        self._attempts: dict[PartitionId, Attempt] = {}
+        self._running: set[asyncio.Task[None]] = set()
+        self.totals = Totals()
+
+    # --- what to do --------------------------------------------------------------------------------------------------
+    def wake(self, part: PartitionId) -> None:
+        """Something about *part* changed: look whether there is a segment to copy."""
+        self._queue[part] = None
+        self._pump()
+
+    def wake_all(self) -> None:
+        self._queue.update(dict.fromkeys(self._state.views))
+        self._pump()
+
+    def hurry(self) -> None:
+        """Forget the pauses after failures; `tierd copy` asks for now."""
+        for part, attempt in self._attempts.items():
+            if attempt.timer is not None:
+                attempt.timer.cancel()
+                attempt.timer = None
+                self._queue[part] = None
+        self.wake_all()
+
+    def forget(self, part: PartitionId) -> None:
+        attempt = self._attempts.get(part)
+        if attempt is not None and attempt.segment is None:
+            if attempt.timer is not None:
+                attempt.timer.cancel()
+            del self._attempts[part]
+
+    def plan(self, part: PartitionId) -> CopyPlan:
+        return plan_copy(self._state.views[part], self._copy_state(part))
+
+    def waiting(self, part: PartitionId) -> Waiting | None:
+        return why_waiting(self._state.views[part], self._copy_state(part))
+
+    def uncopied(self, part: PartitionId) -> tuple[SegmentView, ...]:
+        """Closed segments that are not in the bucket."""
+        row = self._state.catalog.partition(part)
+        return uncopied(self._state.views[part], row.copied_to if row else None)
+
+    def error(self, part: PartitionId) -> TierdError | OSError | None:
+        """Of the last try, until one succeeds."""
+        attempt = self._attempts.get(part)
+        return attempt.error if attempt else None
+
+    def failures(self, part: PartitionId) -> int:
+        attempt = self._attempts.get(part)
+        return attempt.failures if attempt else 0
+
+    def _copy_state(self, part: PartitionId) -> CopyState:
+        row = self._state.catalog.partition(part)
+        attempt = self._attempts.get(part, Attempt())
+        retrying = f"try {attempt.failures} failed: {attempt.error}" if attempt.error is not None else None
+        return CopyState(
+            claim=self._state.claim.state,
+            copied_to=row.copied_to if row else None,
+            loaded=row is not None,
+            copying=attempt.segment.base if attempt.segment else None,
+            retrying=retrying,
+        )
+
+    def _pump(self) -> None:
+        """Start copies while a thread is free; each partition has one at a time, then goes to the end of the queue."""
+        while self._queue and len(self._running) < self._state.options.remote.copy_threads:
+            if not self._state.held or self._state.stopping:
+                return
+            part, _ = self._queue.popitem(last=False)
+            attempt = self._attempts.setdefault(part, Attempt())
+            if part not in self._state.views or attempt.segment is not None or attempt.timer is not None:
+                continue
+            segments = self.plan(part).segments
+            if not segments:
+                continue
+            attempt.segment = segments[0]
+            task = asyncio.ensure_future(self._copy(self._state.views[part], segments[0], attempt))
+            self._running.add(task)
+            task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        if not task.cancelled():
+            task.result()  # what is not handled in _copy is a bug: the loop's handler ends the process
+        self._pump()
+
+    # --- one copy ----------------------------------------------------------------------------------------------------
+    async def _copy(self, view: PartitionView, segment: SegmentView, attempt: Attempt) -> None:
+        state, part = self._state, view.id
+        loop = asyncio.get_running_loop()
+        begun_ms = state.clock.monotonic_ms()
+        try:
+            await loop.run_in_executor(self._copies, lambda: self._try(view, segment))
+        except Abandoned:
+            attempt.segment = None
+        except (TierdError, OSError) as error:
+            attempt.segment = None
+            self._failed(part, attempt, segment, error)
+        else:
+            attempt.segment, attempt.failures, attempt.error = None, 0, None
+            self.totals.segments += 1
+            took_ms = state.clock.monotonic_ms() - begun_ms
+            facts = {"partition": str(view.name), "base": segment.base, "bytes": segment.size_bytes, "took_ms": took_ms}
+            log.info("segment copied", extra=facts)
+            state.tell(part)
+            self._on_copied(part)
+            self._queue[part] = None
+        for told in list(self.totals.finished):
+            told()
+
+    def _try(self, view: PartitionView, segment: SegmentView) -> None:
+        """In a thread. An earlier try whose outcome is unknown is settled first, so that no range is copied twice."""
+        state = self._state
+        parts = self._parts()
+        for row in state.catalog.segments(view.id, RowState.COPY_STARTED):
+            settled = settle(state.bucket, state.catalog, state.clock, row, parts.settle_ms)
+            if settled is RowState.COPY_FINISHED and row.remote.base == segment.base:
+                return
+        run = state.run
+        owner = Ownership(epoch=state.claim.epoch, incarnation=run.incarnation if run else None)
+        Copier(
+            parts, owner, view, segment, stopping=lambda: state.stopping or not state.held, on_bytes=self._sent
+        ).run()
+
+    def _sent(self, length: int) -> None:
+        self.totals.bytes += length
+
+    def _parts(self) -> CopierParts:
+        state = self._state
+        return CopierParts(
+            store=state.bucket.store,
+            keys=state.bucket.keys,
+            catalog=state.catalog,
+            clock=state.clock,
+            uploads=self._uploads,
+            node_id=state.options.node_id,
+            part_bytes=state.options.remote.part_bytes,
+            settle_ms=state.options.settle_ms,
+            abandon_ms=state.options.age_guard_ms // 2,
+        )
+
+    def _failed(self, part: PartitionId, attempt: Attempt, segment: SegmentView, error: TierdError | OSError) -> None:
+        """Again after a pause: doubled each time; the longest at once when another try is unlikely to help."""
+        attempt.failures += 1
+        attempt.error = error
+        limit_ms = self._state.options.remote.retry_max_ms
+        pause_ms = min(limit_ms, self._state.options.retry_ms * 2 ** min(attempt.failures - 1, 20))
+        if isinstance(error, CorruptFile) or not isinstance(error, RemoteUnavailable):
+            pause_ms = limit_ms
+        pause_s = pause_ms / 1000 * random.uniform(0.5, 1)  # noqa: S311 (jitter)
+        facts = {"partition": str(part), "base": segment.base, "failures": attempt.failures, "pause_s": pause_s}
+        log.warning("copy failed: %s", error, extra=facts)
+        attempt.timer = asyncio.get_running_loop().call_later(pause_s, self._again, part, attempt)
+
+    def _again(self, part: PartitionId, attempt: Attempt) -> None:
+        attempt.timer = None
+        self.wake(part)
+
+    async def close(self) -> None:
+        """*state.stopping* is set and the store is closed: copies give up soon; wait for them."""
+        for attempt in self._attempts.values():
+            if attempt.timer is not None:
+                attempt.timer.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
+        self._copies.shutdown(wait=False, cancel_futures=True)
+        self._uploads.shutdown(wait=False, cancel_futures=True)

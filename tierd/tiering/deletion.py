@@ -1,0 +1,85 @@
+"""Takes objects out of the bucket (BUCKET.md, "Deleting"). Blocking; resumable after a stop at any step.
+
+Catalog DELETE_STARTED -> manifests, in a request of their own -> the other objects -> DELETE_FINISHED.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+
+from tierd.base.ids import PartitionId
+from tierd.remote.keys import ObjectKind
+from tierd.remote.open import Bucket
+from tierd.remote.store import DeleteOutcome
+from tierd.tiering.catalog import Catalog
+from tierd.tiering.rows import CatalogSegment
+from tierd.tiering.states import CopyState
+
+log = logging.getLogger(__name__)
+
+BATCH = 300
+"""Segments in one go: two objects each and their manifests stay below 1,000 keys a request."""
+REFUSED_AGAIN_MS = 86_400_000
+"""A delete that the bucket refuses (locked, denied) is tried again after a day."""
+
+
+def delete_segments(bucket: Bucket, catalog: Catalog, segments: Sequence[CatalogSegment], *, now_ms: int) -> int:
+    """Delete them; give how many are gone. What the bucket refuses stays DELETE_STARTED, due in a day.
+
+    Raises RemoteUnavailable; what was begun is then finished by a later call (`due`).
+    """
+    gone = 0
+    for batch in _batches(segments):
+        catalog.deleting(*[row for row in batch if row.state is not CopyState.DELETE_STARTED])
+        gone += _delete_batch(bucket, catalog, batch, now_ms)
+    return gone
+
+
+def due(catalog: Catalog, now_ms: int) -> list[CatalogSegment]:
+    """Deletes that were begun and may go on now."""
+    begun = catalog.in_state(CopyState.DELETE_STARTED)
+    return [row for row in begun if row.due_ms is None or row.due_ms <= now_ms]
+
+
+def _batches(segments: Sequence[CatalogSegment]) -> Iterator[Sequence[CatalogSegment]]:
+    for at in range(0, len(segments), BATCH):
+        yield segments[at : at + BATCH]
+
+
+def _delete_batch(bucket: Bucket, catalog: Catalog, batch: Sequence[CatalogSegment], now_ms: int) -> int:
+    with_objects = [row for row in batch if row.remote.size_bytes]
+    for row in with_objects:
+        if row.remote.log_etag is None and row.records is None:
+            _abort_uploads(bucket, row)
+    refused = _refused(bucket.store.delete([row.remote.manifest_key for row in with_objects]))
+    ready = [row for row in with_objects if row.remote.manifest_key not in refused]
+    rest = [key for row in ready for key in (row.remote.log_key, row.remote.indexes_key)]
+    refused |= _refused(bucket.store.delete(rest))
+    stuck = [row for row in with_objects if refused & _keys(row)]
+    if stuck:
+        catalog.deleting(*stuck, due_ms=now_ms + REFUSED_AGAIN_MS)
+    done = [row for row in batch if row not in stuck]
+    catalog.deleted(*done)
+    return len(done)
+
+
+def _keys(row: CatalogSegment) -> set[str]:
+    return {row.remote.stem + kind for kind in ObjectKind}
+
+
+def _refused(outcomes: Sequence[DeleteOutcome]) -> set[str]:
+    refused = {outcome.key for outcome in outcomes if outcome.refused is not None}
+    for outcome in outcomes:
+        if outcome.refused is not None:
+            log.error("the bucket refuses a delete", extra={"key": outcome.key, "reason": outcome.refused})
+    return refused
+
+
+def _abort_uploads(bucket: Bucket, row: CatalogSegment) -> None:
+    """Parts of a multipart upload that a failed or killed copy left behind."""
+    for upload in list(bucket.store.list_uploads(row.remote.log_key)):
+        bucket.store.abort_upload(upload.key, upload.upload_id)
+
+
+def delete_head(bucket: Bucket, topic: str, part: PartitionId) -> None:
+    """The last thing of a deleted topic's partition to go."""
+    bucket.store.delete([bucket.keys.head(topic, part.topic_id, part.partition)])

@@ -1,0 +1,394 @@
+"""The broker's end: starts the tierer, starts it again with back-off, and is the broker's RemoteTier.
+
+Nothing is lost when the tierer dies: the views and topics are kept here and told anew, calls under way raise
+RemoteUnavailable, descriptors in the broker's hands stay good. Loop thread only.
+"""
+
+import asyncio
+import logging
+import os
+import sys
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from tierd.base.clock import Clock
+from tierd.base.errors import RemoteUnavailable, StartRefused, TierdError
+from tierd.base.ids import PartitionId, Uuid
+from tierd.remote.view import Claim, RemotePartition, RemoteStatus
+from tierd.storage.view import FileSpan, LogSlice, PartitionView, Seed, TimestampOffset
+from tierd.tiering import messages as m
+from tierd.tiering.channel import Channel, ChannelClosed, pair
+from tierd.tiering.options import Identity, OpenReport, OpenRequest, TiererOptions, TopicState
+from tierd.tiering.ports import LocalTier
+from tierd.tiering.rpc import Calls, failed
+from tierd.tiering.state import UNCLAIMED
+from tierd.tiering.verbs import VerbProgress, VerbResult
+
+log = logging.getLogger(__name__)
+
+COMMAND = (sys.executable, "-P", "-m", "tierd.tiering")
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 10.0
+_STEADY_MS = 60_000
+"""A tierer that lived so long is started again without a pause."""
+_STOP_S = 5.0
+
+Report = Callable[[VerbProgress], None]
+
+
+def _no_report(progress: VerbProgress) -> None:
+    """Nobody looks."""
+
+
+class TierLink:
+    """`open` starts the first tierer; from then on one is kept running until `close`."""
+
+    def __init__(
+        self, options: TiererOptions, local: LocalTier, clock: Clock, *, command: Sequence[str] = COMMAND
+    ) -> None:
+        self._options = options
+        self._local = local
+        self._clock = clock
+        self._command = command
+        self._calls = Calls()
+        self._channel: Channel | None = None
+        self._process: asyncio.subprocess.Process | None = None
+        self._ready = False
+        self._closing = False
+        self._keeper: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._gone = asyncio.Event()
+        self._claim = UNCLAIMED
+        self._request: OpenRequest | None = None
+        self._views: dict[PartitionId, PartitionView] = {}
+        self._topics: dict[Uuid, TopicState] = {}
+        self._behind: set[PartitionId | Uuid] = set()
+        self._remotes: dict[PartitionId, RemotePartition] = {}
+        self._reports: dict[int, Report] = {}
+        self.restarts = 0
+
+    # --- life --------------------------------------------------------------------------------------------------------
+    async def open(
+        self,
+        views: Iterable[PartitionView],
+        *,
+        topics: Iterable[TopicState],
+        local_epoch: int,
+        identity: Identity,
+        recover: bool = False,
+    ) -> OpenReport:
+        """Start the tierer and claim the bucket. *local_epoch*: largest of the local checkpoints, -1 without any.
+
+        Raises StartRefused. Views are those of recovered logs; `log_end` is what recovery found.
+        """
+        self._views = {view.id: view for view in views}
+        self._topics = {topic.topic_id: topic for topic in topics}
+        self._request = OpenRequest(
+            views=(), topics=(), local_epoch=local_epoch, identity=identity, recover=recover, claimed=None
+        )
+        try:
+            opened = await self._start(self._request)
+        except RemoteUnavailable as error:
+            await self.close()
+            raise StartRefused(f"the tierer ended while it started: {error}") from error
+        except TierdError:
+            await self.close()
+            raise
+        self._keeper = asyncio.ensure_future(self._keep())
+        return OpenReport(
+            claim=opened.claim, remotes={remote.id: remote for remote in opened.remotes}, topics=opened.topics
+        )
+
+    async def _start(self, request: OpenRequest) -> m.Opened:
+        """One tierer process, configured and opened."""
+        self._behind.clear()
+        request = replace(request, views=tuple(self._views.values()), topics=tuple(self._topics.values()))
+        ours, theirs = pair()
+        with theirs:
+            os.set_inheritable(theirs.fileno(), True)
+            self._process = await asyncio.create_subprocess_exec(
+                *self._command,
+                "--fd",
+                str(theirs.fileno()),
+                pass_fds=[theirs.fileno()],
+                stdin=asyncio.subprocess.DEVNULL,
+            )
+        self._gone.clear()
+        self._channel = Channel(ours, self._message, self._closed)
+        await self._ask(lambda n: m.Configure(n, self._options))
+        opened: m.Opened = await self._ask(lambda n: m.Open(n, request))
+        self._ready = True
+        self._take(opened)
+        self._catch_up()
+        return opened
+
+    def _take(self, opened: m.Opened) -> None:
+        self._claim = opened.claim
+        self._remotes = {remote.id: remote for remote in opened.remotes}
+
+    def _catch_up(self) -> None:
+        """Send what changed while the tierer was opening."""
+        behind, self._behind = self._behind, set()
+        for key in behind:
+            if isinstance(key, PartitionId):
+                self._send_view(key)
+            else:
+                self._send_topic(key)
+
+    async def _keep(self) -> None:
+        """Start the tierer again whenever it is gone."""
+        pause_s = _FIRST_PAUSE_S
+        begun_ms = self._clock.monotonic_ms()
+        while True:
+            await self._gone.wait()
+            await self._reap()
+            if self._clock.monotonic_ms() - begun_ms > _STEADY_MS:
+                pause_s = _FIRST_PAUSE_S
+            log.error("the tierer is gone; it is started again", extra={"pause_s": pause_s})
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            begun_ms = self._clock.monotonic_ms()
+            await self._restart()
+
+    async def _restart(self) -> None:
+        assert self._request is not None
+        self.restarts += 1
+        before, known = self._claim, self._remotes
+        try:
+            await self._start(replace(self._request, claimed=before))
+        except (TierdError, OSError) as error:
+            log.error("the tierer did not start: %s", error)
+            self._end()
+            return
+        if self._claim != before:
+            self._local.claim_changed(self._claim)
+        for part, remote in self._remotes.items():
+            if known.get(part) != remote:
+                self._local.remote_changed(remote)
+
+    def _end(self) -> None:
+        """Let a tierer that did not open go."""
+        if self._channel is not None:
+            self._channel.close()
+        self._gone.set()
+
+    async def _reap(self) -> int | None:
+        process, self._process = self._process, None
+        if process is None:
+            return None
+        try:
+            return await asyncio.wait_for(process.wait(), _STOP_S)
+        except TimeoutError:
+            process.kill()
+            return await process.wait()
+
+    async def close(self) -> None:
+        """Stop the tierer: uploads are given up, nothing waits for the bucket; a few seconds at most."""
+        self._closing = True
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.gather(self._keeper, return_exceptions=True)
+        if self._channel is not None and not self._gone.is_set():
+            try:
+                await asyncio.wait_for(self._ask(m.Stop), _STOP_S)
+            except (TimeoutError, TierdError) as error:
+                log.warning("the tierer did not stop in time: %s", error)
+            self._channel.close()
+        await self._reap()
+        for task in self._tasks:
+            task.cancel()
+
+    def _closed(self) -> None:
+        self._ready = False
+        self._calls.drop_all("the tierer is gone")
+        self._gone.set()
+
+    @property
+    def pid(self) -> int | None:
+        """Of the tierer that runs now."""
+        return self._process.pid if self._process else None
+
+    @property
+    def ready(self) -> bool:
+        """False while no tierer is open."""
+        return self._ready
+
+    # --- messages of the tierer --------------------------------------------------------------------------------------
+    def _message(self, body: bytes, fds: list[int]) -> None:
+        message = m.unpack(body)
+        match message:
+            case m.EvictLocal():
+                self._serve(message.call, self._local.evict(message.part, message.local_start))
+            case m.MoveLogStart():
+                self._serve(message.call, self._local.move_log_start(message.part, message.log_start))
+            case m.RemoteChanged():
+                self._remotes[message.remote.id] = message.remote
+                self._local.remote_changed(message.remote)
+            case m.ClaimChanged():
+                self._claim = message.claim
+                if self._ready:  # else the answer to Open says it
+                    self._local.claim_changed(message.claim)
+            case m.TombstoneWritten():
+                self._topics.pop(message.topic_id, None)
+                self._local.tombstone_written(message.topic_id)
+            case m.Progress():
+                self._reports.get(message.call, _no_report)(message.progress)
+            case _:
+                if not self._calls.reply(message, fds):
+                    for fd in fds:
+                        os.close(fd)
+
+    def _serve(self, call: int, work: Coroutine[Any, Any, int]) -> None:
+        task = asyncio.ensure_future(self._answer(call, work))
+        self._tasks.add(task)
+        task.add_done_callback(self._served)
+
+    async def _answer(self, call: int, work: Coroutine[Any, Any, int]) -> None:
+        reply: m.Message
+        try:
+            reply = m.MovedTo(call, await work)
+        except (TierdError, OSError) as error:
+            reply = failed(call, error)
+        self._tell(reply)
+
+    def _served(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.result()
+
+    def _tell(self, message: m.Message) -> None:
+        """Send unless the tierer is gone; whoever starts next is told the whole state anyway."""
+        if self._channel is None or self._gone.is_set():
+            return
+        try:
+            self._channel.send(m.pack(message))
+        except ChannelClosed:
+            log.debug("a notice has nobody to go to")
+
+    async def _ask(self, make: Callable[[int], m.Message]) -> Any:
+        reply, _ = await self._ask_fds(make)
+        return reply
+
+    async def _ask_fds(self, make: Callable[[int], m.Message]) -> tuple[Any, list[int]]:
+        if self._channel is None:
+            raise RemoteUnavailable("the tierer is not running")
+        try:
+            return await self._calls.ask(self._channel, make, lambda call: self._tell(m.Cancel(call)))
+        except ChannelClosed as error:
+            raise RemoteUnavailable("the tierer is not running") from error
+
+    def _must_be_ready(self) -> None:
+        if not self._ready:
+            raise RemoteUnavailable("the tierer is being started")
+
+    # --- RemoteTier --------------------------------------------------------------------------------------------------
+    @property
+    def claim(self) -> Claim:
+        return self._claim
+
+    def remote_partition(self, part: PartitionId) -> RemotePartition | None:
+        return self._remotes.get(part)
+
+    async def read(self, part: PartitionId, offset: int, *, max_bytes: int, stop: int, committed: bool) -> LogSlice:
+        """See `broker.ports.RemoteTier.read`; the slice owns its descriptors until `release`."""
+        self._must_be_ready()
+        reply, fds = await self._ask_fds(lambda n: m.Read(n, part, offset, max_bytes, stop, committed))
+        channel = self._channel
+        spans = tuple(FileSpan(fds[span.fd], span.position, span.length) for span in reply.spans)
+
+        def release() -> None:
+            for fd in fds:
+                os.close(fd)
+            if self._channel is channel:  # a tierer that was started since knows nothing of this read
+                self._tell(m.Release(reply.call))
+
+        return LogSlice(spans, sum(span.length for span in spans), reply.aborted, reply.stop, release)
+
+    async def by_time(self, part: PartitionId, timestamp_ms: int, *, start: int, stop: int) -> TimestampOffset | None:
+        self._must_be_ready()
+        reply = await self._ask(lambda n: m.ByTime(n, part, timestamp_ms, start, stop))
+        found: TimestampOffset | None = reply.found
+        return found
+
+    async def largest_timestamp(self, part: PartitionId, *, start: int, stop: int) -> TimestampOffset | None:
+        self._must_be_ready()
+        reply = await self._ask(lambda n: m.LargestTimestamp(n, part, start, stop))
+        found: TimestampOffset | None = reply.found
+        return found
+
+    async def seed(self, part: PartitionId) -> Seed:
+        self._must_be_ready()
+        reply = await self._ask(lambda n: m.GetSeed(n, part))
+        seed: Seed = reply.seed
+        return seed
+
+    async def status(self) -> dict[PartitionId, RemoteStatus]:
+        self._must_be_ready()
+        reply = await self._ask(m.GetStatus)
+        return {row.remote.id: row for row in reply.rows}
+
+    def partition_changed(self, view: PartitionView) -> None:
+        self._views[view.id] = view
+        self._send_view(view.id)
+
+    def topic_changed(
+        self, topic: str, topic_id: Uuid, partitions: int, config: dict[str, str], created_ms: int
+    ) -> None:
+        self._topics[topic_id] = TopicState(
+            topic=topic, topic_id=topic_id, partitions=partitions, config=config, created_ms=created_ms
+        )
+        self._send_topic(topic_id)
+
+    def topic_deleted(self, topic: str, topic_id: Uuid, partitions: int, deleted_ms: int) -> None:
+        for part in [part for part in self._views if part.topic_id == topic_id]:
+            del self._views[part]
+        known = self._topics.get(topic_id)
+        self._topics[topic_id] = TopicState(
+            topic=topic,
+            topic_id=topic_id,
+            partitions=partitions,
+            config=known.config if known else {},
+            created_ms=known.created_ms if known else deleted_ms,
+            deleted_ms=deleted_ms,
+        )
+        self._send_topic(topic_id)
+
+    def _send_view(self, part: PartitionId) -> None:
+        if not self._ready:
+            self._behind.add(part)
+        elif part in self._views:
+            self._tell(m.PartitionChanged(self._views[part]))
+
+    def _send_topic(self, topic_id: Uuid) -> None:
+        if not self._ready:
+            self._behind.add(topic_id)
+        elif topic_id in self._topics:
+            self._tell(m.TopicChanged(self._topics[topic_id]))
+
+    # --- verbs -------------------------------------------------------------------------------------------------------
+    async def copy(
+        self, *, wait: bool = True, timeout_ms: int | None = None, report: Report = _no_report
+    ) -> VerbResult:
+        """`tierd copy`; roll and flush first, and tell the views, when `--roll` asks for it."""
+        return await self._run("copy", wait, timeout_ms, report)
+
+    async def evict(self, *, report: Report = _no_report) -> VerbResult:
+        """`tierd evict`."""
+        return await self._run("evict", True, None, report)
+
+    async def _run(self, verb: str, wait: bool, timeout_ms: int | None, report: Report) -> VerbResult:
+        self._must_be_ready()
+        numbers: list[int] = []
+
+        def make(number: int) -> m.Message:
+            numbers.append(number)
+            self._reports[number] = report
+            return m.Run(number, verb, wait, timeout_ms)
+
+        try:
+            reply = await self._ask(make)
+        finally:
+            for number in numbers:
+                self._reports.pop(number, None)
+        result: VerbResult = reply.result
+        return result

@@ -1,0 +1,365 @@
+"""The start of a run at the bucket: whose it is, what it holds beyond the catalog, and our claim on it.
+
+Order (BUCKET.md "One writer"): archive id -> claims -> one LIST of every partition's folder -> unsettled copies ->
+claim PUT. All of it blocks; `claiming` drives it from the loop and knows what to do when the bucket is silent.
+"""
+
+import json
+import logging
+import os
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from tierd.base.clock import Clock
+from tierd.base.errors import StartRefused
+from tierd.base.ids import PartitionId, Uuid
+from tierd.remote import owner
+from tierd.remote.archive_id import Archive, check_archive, create_archive, read_archive
+from tierd.remote.heads import Head, list_heads, read_head
+from tierd.remote.keys import HeadKey, SegmentName
+from tierd.remote.open import Bucket
+from tierd.remote.owner import OwnerClaim, TopicStart
+from tierd.remote.topics import list_topics
+from tierd.tiering.catalog import Catalog
+from tierd.tiering.choice import Lineage, RunStart, choose
+from tierd.tiering.intake import Found, committed_row, empty_row, list_segments, row_of
+from tierd.tiering.options import OpenRequest, TopicState
+from tierd.tiering.rows import CatalogSegment
+from tierd.tiering.states import CopyState
+
+log = logging.getLogger(__name__)
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+_THREADS = 8
+_ARCHIVE, _OFFERED, _HELD, _LAST = "archive_id", "archive_offered", "held_epoch", "last_epoch"
+
+
+@dataclass(slots=True)
+class Pulse:
+    """When the bucket last answered; written by threads, read by the loop."""
+
+    clock: Clock
+    answered_ms: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.answered_ms = self.clock.monotonic_ms()
+
+    def beat(self) -> None:
+        self.answered_ms = self.clock.monotonic_ms()
+
+    @property
+    def silent_ms(self) -> int:
+        return self.clock.monotonic_ms() - self.answered_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Surveyed:
+    """What the bucket says about its owners, and segments that lost against others (to be deleted once we own it)."""
+
+    claims: tuple[OwnerClaim, ...]
+    losers: tuple[CatalogSegment, ...]
+
+    @property
+    def newest(self) -> OwnerClaim | None:
+        return self.claims[-1] if self.claims else None
+
+
+@dataclass(slots=True)
+class Survey:
+    """One look at the bucket. The catalog takes in what it finds; repeating it is fine."""
+
+    bucket: Bucket
+    catalog: Catalog
+    clock: Clock
+    pulse: Pulse
+    settle_ms: int
+
+    def run(self, request: OpenRequest) -> Surveyed:
+        """Raises StartRefused (wrong bucket, foreign claim, an archive that is not ours) or RemoteUnavailable."""
+        self._check_archive(request)
+        claims = self._claims()
+        newest = claims[-1] if claims else None
+        if newest is not None and not request.recover and owner.is_foreign(newest, request.identity.holder):
+            raise StartRefused(
+                f"{self.bucket.url} is claimed by another data directory: {newest.describe()};"
+                " stop that daemon, or start with --recover to go on from what the bucket has"
+            )
+        losers = self._take_in(request, claims)
+        self._settle_started()
+        return Surveyed(tuple(claims), tuple(losers))
+
+    # --- whose bucket ------------------------------------------------------------------------------------------------
+    def _check_archive(self, request: OpenRequest) -> None:
+        found = read_archive(self.bucket.store, self.bucket.keys)
+        self.pulse.beat()
+        known = self.catalog.get(_ARCHIVE)
+        offered = self.catalog.get(_OFFERED)
+        check_archive(found, None if known is None else Uuid.parse(known), self.bucket.url)
+        if known is not None:
+            return
+        if found is None or str(found.archive_id) != offered:
+            self._check_empty(found, request)
+        if found is None:
+            found = self._create(offered)
+        self.catalog.put(_ARCHIVE, str(found.archive_id))
+
+    def _create(self, offered: str | None) -> Archive:
+        """The id is noted before it is sent, so that a crash in between does not make our own archive foreign."""
+        offer = Uuid(os.urandom(16)) if offered is None else Uuid.parse(offered)
+        self.catalog.put(_OFFERED, str(offer))
+        return create_archive(
+            self.bucket.store, self.bucket.keys, Archive(archive_id=offer, created_ms=self.clock.now_ms())
+        )
+
+    def _check_empty(self, found: Archive | None, request: OpenRequest) -> None:
+        if request.views or request.recover:
+            return
+        if found is not None or next(self._topic_folders(), None) is not None:
+            raise StartRefused(
+                f"{self.bucket.url} holds an archive and the data directory is empty:"
+                " check --data and --remote, or start with --recover to go on from what the bucket has"
+            )
+
+    def _claims(self) -> list[OwnerClaim]:
+        epochs = owner.claimed_epochs(self.bucket.store, self.bucket.keys)
+        self.pulse.beat()
+        claims = self._all(lambda epoch: owner.read_claim(self.bucket.store, self.bucket.keys, epoch), epochs)
+        return [claim for claim in claims if claim is not None]
+
+    # --- what it holds -----------------------------------------------------------------------------------------------
+    def _take_in(self, request: OpenRequest, claims: list[OwnerClaim]) -> list[CatalogSegment]:
+        for view in request.views:
+            self.catalog.know(view.id, view.name.topic, view.settings.tierd_delete_delay_ms)
+        held = self.catalog.get(_HELD)
+        if held is not None and claims and claims[-1].epoch == int(held):
+            return self._take_newer(claims)
+        return self._take_all(claims)
+
+    def _take_newer(self, claims: list[OwnerClaim]) -> list[CatalogSegment]:
+        """The last writer was this catalog's own: only what lies at or behind its last segment can be new."""
+        parts = [(row.part, row.topic) for row in self.catalog.partitions()]
+        losers = self._all(lambda one: self._take_newer_of(*one, claims), parts)
+        return [segment for some in losers for segment in some]
+
+    def _take_newer_of(self, part: PartitionId, topic: str, claims: list[OwnerClaim]) -> list[CatalogSegment]:
+        keys = self.bucket.keys
+        folder = keys.partition_folder(topic, part.topic_id, part.partition)
+        last = self.catalog.last(part)
+        start_after = None if last is None else f"{folder}{last.remote.base:020d}"
+        return self._take_part(part, list_segments(self.bucket.store, keys, folder, start_after), None, claims)
+
+    def _take_all(self, claims: list[OwnerClaim]) -> list[CatalogSegment]:
+        """Another run wrote since, or the catalog is new: every folder, head and topic file."""
+        store, keys = self.bucket.store, self.bucket.keys
+        log.info("taking in the whole bucket", extra={"url": self.bucket.url})
+        for file in list_topics(store, keys):
+            self.pulse.beat()
+            self.catalog.take_topic(
+                TopicState(
+                    topic=file.topic,
+                    topic_id=file.topic_id,
+                    partitions=file.partitions,
+                    config=dict(file.config),
+                    created_ms=file.created_ms,
+                    deleted_ms=file.deleted_ms,
+                )
+            )
+        heads = dict(self._all(self._head, list_heads(store, keys)))
+        folders = self._all(lambda folder: list_segments(store, keys, folder), self._topic_folders())
+        by_part: dict[PartitionId, list[Found]] = {part: [] for part in heads}
+        for found in (one for folder in folders for one in folder):
+            by_part.setdefault(found.part, []).append(found)
+        losers = self._all(lambda one: self._take_part(one[0], one[1], heads.get(one[0]), claims), by_part.items())
+        return [segment for some in losers for segment in some]
+
+    def _head(self, key: HeadKey) -> tuple[PartitionId, Head | None]:
+        stored = read_head(self.bucket.store, self.bucket.keys, key.topic, key.topic_id, key.partition)
+        return PartitionId(key.topic_id, key.partition), None if stored is None else stored.head
+
+    def _topic_folders(self) -> Iterator[str]:
+        folders = self.bucket.store.list_folders(self.bucket.keys.prefix)
+        return (folder for folder in folders if self.bucket.keys.parse_topic_folder(folder) is not None)
+
+    def _take_part(
+        self, part: PartitionId, listed: list[Found], head: Head | None, claims: list[OwnerClaim]
+    ) -> list[CatalogSegment]:
+        """Make rows of one partition's unknown segments; give those that do not count."""
+        rows = {row.remote.segment_id: row for row in self.catalog.segments(part)}
+        finished = [row for row in rows.values() if row.state is CopyState.COPY_FINISHED]
+        named = {entry.segment_id: entry for entry in head.entries} if head else {}
+        fresh = [
+            row_of(self.bucket.store, self.bucket.keys, found, named)
+            for found in listed
+            if found.name.segment_id not in rows
+        ]
+        new = [row for row in fresh if row is not None]
+        if head is not None:
+            new += self._empty_ranges(head, rows)
+        runs = [(claim.epoch, claim.first_append(part)) for claim in claims]
+        choice = choose(
+            [*finished, *new],
+            Lineage(
+                runs=[RunStart(epoch, first) for epoch, first in runs if first is not None],
+                head_epoch=head.epoch if head else None,
+                named=frozenset(named),
+            ),
+        )
+        if listed or head:
+            self.catalog.know(part, listed[0].name.topic if listed else head.topic if head else "")
+        self._remember(part, head, [row for row in choice.counting if row.remote.segment_id not in rows])
+        return list(choice.lost)
+
+    def _empty_ranges(self, head: Head, rows: dict[Uuid, CatalogSegment]) -> list[CatalogSegment]:
+        return [
+            empty_row(
+                self.bucket.keys,
+                SegmentName(head.topic, head.topic_id, head.partition, entry.base, entry.segment_id),
+                entry,
+            )
+            for entry in head.entries
+            if entry.size_bytes == 0 and entry.segment_id not in rows
+        ]
+
+    def _remember(self, part: PartitionId, head: Head | None, new: list[CatalogSegment]) -> None:
+        if new:
+            self.catalog.finished(*new)
+        if head is None:
+            return
+        if head.log_start:
+            self.catalog.set_log_start(part, head.log_start)
+        if head.copied_to is not None:
+            self.catalog.set_copied_to(part, head.copied_to)
+
+    def _settle_started(self) -> None:
+        """A crash left these between their first byte and the catalog's last word: the manifest decides."""
+        self._all(lambda row: settle(self.bucket, self.catalog, self.clock, row, self.settle_ms), self._started())
+
+    def _started(self) -> list[CatalogSegment]:
+        return self.catalog.in_state(CopyState.COPY_STARTED)
+
+    def _all(self, work: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+        """*work* on every item in a few threads; each answer is a beat of the pulse."""
+        results = []
+        with ThreadPoolExecutor(_THREADS, "survey") as pool:
+            for result in pool.map(work, items):
+                self.pulse.beat()
+                results.append(result)
+        return results
+
+
+def settle(bucket: Bucket, catalog: Catalog, clock: Clock, row: CatalogSegment, settle_ms: int) -> CopyState:
+    """Decide about a COPY_STARTED row that nobody has in hand: committed when its manifest is there and all fits.
+
+    Else its objects go once no request for them can still land: *settle_ms* from now. Raises RemoteUnavailable.
+    """
+    remote = row.remote
+    name = SegmentName(remote.topic, remote.part.topic_id, remote.part.partition, remote.base, remote.segment_id)
+    found = committed_row(bucket.store, name, remote.stem)
+    if found is not None:
+        catalog.finished(found)
+        return CopyState.COPY_FINISHED
+    server_ms = bucket.store.now_ms()
+    catalog.deleting(row, due_ms=(clock.now_ms() if server_ms is None else server_ms) + settle_ms)
+    return CopyState.DELETE_STARTED
+
+
+# --- the run ---------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """This run's epoch and first appends, the same however often the tierer is started again."""
+
+    epoch: int
+    incarnation: Uuid
+    topics: tuple[TopicStart, ...]
+    held: bool = False
+    """The claim was in the bucket once; from then on copies of this run lie above its first appends."""
+
+
+def new_run(catalog: Catalog, request: OpenRequest, claims: Iterable[OwnerClaim]) -> Run:
+    """Epoch above every known one; first appends at the larger of log end and copied end. Noted in the catalog."""
+    last = catalog.get(_LAST)
+    epoch = owner.next_epoch(
+        [claim.epoch for claim in claims], None if last is None else int(last), [request.local_epoch]
+    )
+    run = Run(epoch=epoch, incarnation=request.identity.incarnation, topics=_first_appends(catalog, request))
+    note_run(catalog, run)
+    return run
+
+
+def _first_appends(catalog: Catalog, request: OpenRequest) -> tuple[TopicStart, ...]:
+    topics: dict[Uuid, str] = {state.topic_id: state.topic for state in request.topics if state.deleted_ms is None}
+    firsts: dict[PartitionId, int] = {}
+    for row in catalog.partitions():
+        topics[row.part.topic_id] = row.topic
+        firsts[row.part] = row.copied_to or 0
+    for view in request.views:
+        topics[view.id.topic_id] = view.name.topic
+        firsts[view.id] = max(view.log_end, firsts.get(view.id, 0))
+    return tuple(
+        TopicStart(
+            topic=topic,
+            topic_id=topic_id,
+            first_append={
+                part.partition: first for part, first in sorted(firsts.items()) if part.topic_id == topic_id and first
+            },
+        )
+        for topic_id, topic in topics.items()
+    )
+
+
+def note_run(catalog: Catalog, run: Run) -> None:
+    starts = [
+        [start.topic, str(start.topic_id), sorted(start.first_append.items())]
+        for start in run.topics
+    ]  # fmt: skip
+    body = {"epoch": run.epoch, "incarnation": str(run.incarnation), "held": run.held, "topics": starts}
+    catalog.put("run", json.dumps(body))
+    catalog.put(_LAST, str(run.epoch))
+    if run.held:
+        catalog.put(_HELD, str(run.epoch))
+
+
+def noted_run(catalog: Catalog, incarnation: Uuid) -> Run | None:
+    """The run of this incarnation, when the catalog was there when it began."""
+    raw = catalog.get("run")
+    body = None if raw is None else json.loads(raw)
+    if body is None or body["incarnation"] != str(incarnation):
+        return None
+    topics = tuple(
+        TopicStart(topic=topic, topic_id=Uuid.parse(topic_id), first_append=dict(firsts))
+        for topic, topic_id, firsts in body["topics"]
+    )
+    return Run(epoch=body["epoch"], incarnation=incarnation, topics=topics, held=body["held"])
+
+
+def claim_of(run: Run, request: OpenRequest, now_ms: int) -> OwnerClaim:
+    identity = request.identity
+    return OwnerClaim(
+        epoch=run.epoch,
+        incarnation=run.incarnation,
+        holder=identity.holder,
+        host=identity.host,
+        claimed_ms=now_ms,
+        topics=run.topics,
+    )
+
+
+def why_lost(run: Run, surveyed: Surveyed, catalog: Catalog, request: OpenRequest) -> str | None:
+    """Why a run that began while the bucket was silent cannot have it; None when it can."""
+    newest = surveyed.newest
+    if newest is not None and newest.incarnation != run.incarnation:
+        foreign = owner.is_foreign(newest, request.identity.holder)
+        if newest.epoch >= run.epoch or (foreign and not request.recover):
+            return f"the bucket is claimed by {newest.describe()}"
+    if run.held:
+        return None
+    claim = claim_of(run, request, 0)
+    for row in catalog.partitions():
+        first = claim.first_append(row.part)
+        if first is not None and row.copied_to is not None and row.copied_to > first:
+            return f"{row.topic}-{row.part.partition}: the bucket ends at {row.copied_to}, this run began at {first}"
+    return None

@@ -1,0 +1,290 @@
+"""The tierer's process: one loop behind the socket pair. It ends as soon as its socket closes.
+
+First message: Configure (lock, catalog, bucket, reader), second: Open; then questions and notices in any order.
+"""
+
+import asyncio
+import fcntl
+import logging
+import os
+import signal
+import socket
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+from tierd.base.clock import Clock, SystemClock
+from tierd.base.disk import Disk
+from tierd.base.errors import StartRefused, TierdError
+from tierd.base.ids import PartitionId, Uuid
+from tierd.remote.open import open_store
+from tierd.remote.view import Claim, RemotePartition
+from tierd.storage.disk import PosixDisk
+from tierd.storage.view import LogSlice
+from tierd.tiering import messages as m
+from tierd.tiering.catalog import Catalog
+from tierd.tiering.channel import Channel, ChannelClosed
+from tierd.tiering.options import TiererOptions
+from tierd.tiering.reader import ReaderOptions, RemoteReader
+from tierd.tiering.rpc import Calls, failed
+from tierd.tiering.segments import RemoteReads
+from tierd.tiering.tierer import Tierer
+from tierd.tiering.verbs import VerbProgress
+
+log = logging.getLogger(__name__)
+
+_LOCK_LOOK_S = 0.1
+LOCK_FILE, CATALOG_FILE, CACHE_DIR = "tierer.lock", "catalog.sqlite", "cache"
+EXIT_FATAL = 70
+
+
+class BrokerCalls:
+    """The LocalTier of this process: calls of the broker over the channel."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self.calls = Calls()
+
+    async def evict(self, part: PartitionId, local_start: int) -> int:
+        reply, _ = await self.calls.ask(self._channel, lambda n: m.EvictLocal(n, part, local_start))
+        return int(reply.offset)
+
+    async def move_log_start(self, part: PartitionId, log_start: int) -> int:
+        reply, _ = await self.calls.ask(self._channel, lambda n: m.MoveLogStart(n, part, log_start))
+        return int(reply.offset)
+
+    def remote_changed(self, remote: RemotePartition) -> None:
+        self._channel.send(m.pack(m.RemoteChanged(remote)))
+
+    def claim_changed(self, claim: Claim) -> None:
+        self._channel.send(m.pack(m.ClaimChanged(claim)))
+
+    def tombstone_written(self, topic_id: Uuid) -> None:
+        self._channel.send(m.pack(m.TombstoneWritten(topic_id)))
+
+
+class Process:
+    """Everything of one tierer process. *leave* ends it; tests give one that does not."""
+
+    def __init__(self, sock: socket.socket, clock: Clock, disk: Disk, leave: Callable[[int], None]) -> None:
+        self._clock = clock
+        self._disk = disk
+        self._leave = leave
+        self._channel = Channel(sock, self._message, self._closed)
+        self._broker = BrokerCalls(self._channel)
+        self._tierer: Tierer | None = None
+        self._reader: RemoteReads | None = None
+        self._lock_fd: int | None = None
+        self._slices: dict[int, LogSlice] = {}
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+
+    # --- messages ----------------------------------------------------------------------------------------------------
+    def _message(self, body: bytes, fds: list[int]) -> None:
+        message = m.unpack(body)
+        match message:
+            case m.MovedTo() | m.Done() | m.Failed():
+                self._broker.calls.reply(message, fds)
+            case m.PartitionChanged():
+                self._open_tierer().partition_changed(message.view)
+            case m.TopicChanged():
+                self._open_tierer().topic_changed(message.state)
+            case m.Release():
+                self._release(message.read)
+            case m.Cancel():
+                self._cancel(message.call)
+            case _:
+                self._answer(message)
+
+    def _answer(self, message: Any) -> None:
+        task = asyncio.ensure_future(self._call(message))
+        self._tasks[message.call] = task
+        task.add_done_callback(lambda done: self._answered(message.call, done))
+
+    def _answered(self, call: int, task: "asyncio.Task[None]") -> None:
+        self._tasks.pop(call, None)
+        if not task.cancelled() and task.exception() is not None:
+            self.fatal(task.exception())
+
+    async def _call(self, message: Any) -> None:
+        handlers: dict[type, Callable[[Any], Coroutine[Any, Any, m.Message | None]]] = {
+            m.Configure: self._configure,
+            m.Open: self._open,
+            m.Read: self._read,
+            m.ByTime: self._by_time,
+            m.LargestTimestamp: self._largest,
+            m.GetSeed: self._seed,
+            m.GetStatus: self._status,
+            m.Run: self._run,
+            m.Stop: self._stop,
+        }
+        try:
+            reply = await handlers[type(message)](message)
+        except (TierdError, OSError) as error:
+            reply = failed(message.call, error)
+        if reply is not None:
+            self._send(reply)
+
+    def _send(self, message: m.Message, fds: list[int] | None = None) -> None:
+        try:
+            self._channel.send(m.pack(message), fds or [])
+        except ChannelClosed:
+            log.debug("a reply has nobody to go to")  # the process is about to end
+
+    def _open_tierer(self) -> Tierer:
+        if self._tierer is None:
+            raise TierdError("the tierer is not configured yet")
+        return self._tierer
+
+    def _open_reader(self) -> RemoteReads:
+        if self._reader is None:
+            raise TierdError("the tierer is not configured yet")
+        return self._reader
+
+    # --- calls -------------------------------------------------------------------------------------------------------
+    async def _configure(self, message: m.Configure) -> m.Message:
+        options = message.options
+        assert options.remote.url is not None
+        self._lock_fd = await take_lock(options.state_dir / LOCK_FILE, options.lock_wait_ms, self._clock)
+        catalog = Catalog.open(options.state_dir / CATALOG_FILE)
+        bucket = open_store(options.remote.url, options.remote, disk=self._disk, clock=self._clock)
+        self._reader = reader = RemoteReader(
+            bucket.store, catalog, options.state_dir / CACHE_DIR, self._clock, reader_options(options)
+        )
+        self._tierer = Tierer(
+            options, self._clock, bucket, catalog, self._broker, forget=reader.forget, fatal=self.fatal
+        )
+        return m.Done(message.call)
+
+    async def _open(self, message: m.Open) -> m.Message:
+        tierer = self._open_tierer()
+        report = await tierer.open(message.request)
+        tierer.schedule()
+        return m.Opened(message.call, report.claim, tuple(report.remotes.values()), report.topics)
+
+    async def _read(self, message: m.Read) -> None:
+        got = await self._open_reader().read(
+            message.part,
+            message.offset,
+            max_bytes=message.max_bytes,
+            stop=message.stop,
+            committed=message.committed,
+        )
+        fds = list(dict.fromkeys(span.fd for span in got.spans))
+        number = {fd: index for index, fd in enumerate(fds)}
+        spans = tuple(m.SpanOf(number[span.fd], span.position, span.length) for span in got.spans)
+        self._slices[message.call] = got
+        self._send(m.ReadDone(message.call, spans, got.aborted, got.stop), fds)
+
+    async def _by_time(self, message: m.ByTime) -> m.Message:
+        reader = self._open_reader()
+        found = await reader.by_time(message.part, message.timestamp_ms, start=message.start, stop=message.stop)
+        return m.TimeFound(message.call, found)
+
+    async def _largest(self, message: m.LargestTimestamp) -> m.Message:
+        found = await self._open_reader().largest_timestamp(message.part, start=message.start, stop=message.stop)
+        return m.TimeFound(message.call, found)
+
+    async def _seed(self, message: m.GetSeed) -> m.Message:
+        return m.SeedFound(message.call, await self._open_tierer().seed(message.part))
+
+    async def _status(self, message: m.GetStatus) -> m.Message:
+        return m.StatusFound(message.call, tuple(self._open_tierer().status()))
+
+    async def _run(self, message: m.Run) -> m.Message:
+        def report(progress: VerbProgress) -> None:
+            self._send(m.Progress(message.call, progress))
+
+        verbs = self._open_tierer().verbs
+        if message.verb == "evict":
+            return m.Ran(message.call, await verbs.evict(report))
+        return m.Ran(message.call, await verbs.copy(wait=message.wait, timeout_ms=message.timeout_ms, report=report))
+
+    async def _stop(self, message: m.Stop) -> m.Message:
+        for task in [task for call, task in self._tasks.items() if call != message.call]:
+            task.cancel()
+        await self.close()
+        return m.Done(message.call)
+
+    async def close(self) -> None:
+        if self._tierer is not None:
+            tierer, self._tierer = self._tierer, None
+            await tierer.close()
+        if self._reader is not None:
+            reader, self._reader = self._reader, None
+            await reader.close()
+
+    # --- reads in the broker's hands ---------------------------------------------------------------------------------
+    def _release(self, read: int) -> None:
+        got = self._slices.pop(read, None)
+        if got is not None:
+            got.release()
+
+    def _cancel(self, call: int) -> None:
+        """The caller has gone: a read that was answered meanwhile is released, one under way lands in the cache."""
+        task = self._tasks.get(call)
+        if task is not None:
+            task.cancel()
+        self._release(call)
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+    def _closed(self) -> None:
+        """The broker is gone: at once, whatever is under way; the catalog names what a copy leaves in the bucket."""
+        self._broker.calls.drop_all("the broker is gone")
+        self._leave(0)
+
+    def fatal(self, error: BaseException | None) -> None:
+        """Nobody expected this: end, the broker starts another tierer."""
+        log.critical("the tierer ends on an unexpected error", exc_info=error)
+        self._leave(EXIT_FATAL)
+
+
+async def take_lock(path: Path, wait_ms: int, clock: Clock) -> int:
+    """The lock of this state directory, waiting for an older tierer to end. Raises StartRefused after *wait_ms*."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    begun_ms = clock.monotonic_ms()
+    while True:
+        try:
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if clock.monotonic_ms() - begun_ms > wait_ms:
+                os.close(fd)
+                raise StartRefused(f"{path}: another tierer has it since more than {wait_ms} ms: {error}") from error
+        else:
+            return fd
+        await asyncio.sleep(_LOCK_LOOK_S)
+
+
+def reader_options(options: TiererOptions) -> ReaderOptions:
+    remote = options.remote
+    return ReaderOptions(
+        first_bytes=remote.first_range_bytes,
+        range_bytes=remote.range_bytes,
+        read_ahead=remote.read_ahead,
+        cache_bytes=remote.cache_bytes,
+        memory_bytes=remote.memory_bytes,
+        threads=remote.read_threads,
+    )
+
+
+async def serve(sock: socket.socket) -> None:
+    """Run until the socket closes; the process then ends at once, threads that wait for the network or not."""
+    loop = asyncio.get_running_loop()
+    process = Process(sock, SystemClock(), PosixDisk(), leave=os._exit)
+    loop.set_exception_handler(lambda _, context: _unhandled(process, context))
+    await asyncio.Event().wait()
+
+
+def _unhandled(process: Process, context: dict[str, Any]) -> None:
+    error = context.get("exception")
+    log.error("unhandled: %s", context.get("message"))
+    process.fatal(error if isinstance(error, BaseException) else None)
+
+
+def main(fd: int) -> None:
+    """`python -m tierd.tiering --fd N`. Signals are the broker's business: this process ends with its socket."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    sock = socket.socket(fileno=fd)
+    sock.setblocking(False)
+    asyncio.run(serve(sock))

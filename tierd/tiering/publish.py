@@ -1,0 +1,133 @@
+"""Keeps the bucket's own documents up with the catalog: heads (CAS, batched) and topic files."""
+
+import logging
+from collections.abc import Callable, Sequence
+
+from tierd.base.errors import CorruptFile, RemoteUnavailable
+from tierd.base.ids import PartitionId, Uuid
+from tierd.remote.errors import ClaimLost
+from tierd.remote.heads import Head, update_head
+from tierd.remote.manifest import EpochStart
+from tierd.remote.topics import TopicFile, put_topic
+from tierd.storage.epochs import parse_epochs
+from tierd.storage.view import PartitionView
+from tierd.tiering.intake import entry_of
+from tierd.tiering.options import TopicState
+from tierd.tiering.sidecars import EPOCHS_FILE
+from tierd.tiering.state import TierState
+from tierd.tiering.states import CopyState
+
+log = logging.getLogger(__name__)
+
+
+class Publisher:
+    """Writes what is dirty. A head or file that fails stays dirty and is tried at the next tick."""
+
+    def __init__(self, state: TierState, on_tombstone: Callable[[Uuid], None]) -> None:
+        self._state = state
+        self._on_tombstone = on_tombstone
+
+    async def tick(self) -> None:
+        """Everything that is dirty, after one look whether the bucket is still ours."""
+        topics, heads = self._state.catalog.topics(dirty=True), self._state.catalog.dirty_heads()
+        if (topics or heads) and await self._state.owned():
+            await self._topics(topics)
+            await self.heads(heads)
+
+    async def heads(self, parts: Sequence[PartitionId]) -> bool:
+        """True when all of *parts* are written. The caller has just asked `owned`."""
+        for part in parts:
+            if not await self._step(lambda part=part: self._write_head(part)):  # type: ignore[misc]
+                return False
+        return True
+
+    async def _topics(self, topics: Sequence[TopicState]) -> None:
+        for topic in topics:
+            if not await self._step(lambda topic=topic: self._write_topic(topic)):  # type: ignore[misc]
+                return
+            if topic.deleted_ms is not None:
+                self._on_tombstone(topic.topic_id)
+
+    async def _step(self, work: Callable[[], None]) -> bool:
+        if self._state.stopping or not self._state.held:
+            return False
+        try:
+            await self._state.blocking(work)
+        except ClaimLost as lost:
+            self._state.lose(str(lost))
+            return False
+        except RemoteUnavailable as error:
+            log.warning("a head or topic file is behind: %s", error)
+            return False
+        return True
+
+    # --- in a thread -------------------------------------------------------------------------------------------------
+    def _write_topic(self, topic: TopicState) -> None:
+        bucket = self._state.bucket
+        put_topic(
+            bucket.store,
+            bucket.keys,
+            TopicFile(
+                topic=topic.topic,
+                topic_id=topic.topic_id,
+                partitions=topic.partitions,
+                config=topic.config,
+                created_ms=topic.created_ms,
+                deleted_ms=topic.deleted_ms,
+                epoch=self._state.claim.epoch,
+            ),
+        )
+        self._state.catalog.topic_written(topic)
+
+    def _write_head(self, part: PartitionId) -> None:
+        catalog, bucket = self._state.catalog, self._state.bucket
+        catalog.head_taken(part)
+        row = catalog.partition(part)
+        if row is None:
+            return
+        try:
+            update_head(
+                bucket.store,
+                bucket.keys,
+                lambda old: self._head(part, row.topic, old),
+                topic=row.topic,
+                topic_id=part.topic_id,
+                partition=part.partition,
+            )
+        except (RemoteUnavailable, ClaimLost, CorruptFile):
+            catalog.touch_head(part)
+            raise
+
+    def _head(self, part: PartitionId, topic: str, old: Head | None) -> Head:
+        """The catalog's state; gaps, and a log start further on, stay as they are in the bucket."""
+        state = self._state
+        assert state.run is not None
+        row = state.catalog.partition(part)
+        rows = state.catalog.segments(part, CopyState.COPY_FINISHED)
+        log_start = row.log_start or 0 if row else 0
+        lineage = _lineage(state.views.get(part))
+        new = Head(
+            topic=topic,
+            topic_id=part.topic_id,
+            partition=part.partition,
+            epoch=state.claim.epoch,
+            incarnation=state.run.incarnation,
+            updated_ms=state.clock.now_ms(),
+            lineage=lineage or (old.lineage if old else ()),
+            log_start=max(log_start, old.log_start if old else 0),
+            copied_to=row.copied_to if row else None,
+            gaps=old.gaps if old else (),
+            entries=tuple(entry_of(one) for one in rows),
+        )
+        return new
+
+
+def _lineage(view: PartitionView | None) -> tuple[EpochStart, ...]:
+    """The local checkpoint's epochs; empty when there is none to read."""
+    if view is None:
+        return ()
+    try:
+        entries = parse_epochs((view.directory / EPOCHS_FILE).read_bytes(), EPOCHS_FILE)
+    except (FileNotFoundError, CorruptFile):
+        return ()
+    return tuple(EpochStart(entry.epoch, entry.start_offset) for entry in entries)

@@ -1,0 +1,231 @@
+"""Lets data go: local segments that are safely copied, log start past what total retention releases, then objects.
+
+Every decision is `plan`'s; here is its order of steps: persist first, then remove. Clock trouble or a lost claim
+stops all of it.
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tierd.base.errors import RemoteUnavailable, TierdError
+from tierd.base.ids import PartitionId
+from tierd.config.topic import DAY_MS
+from tierd.remote.keys import Keys, ObjectKind, SegmentObject
+from tierd.remote.store import ObjectStore
+from tierd.storage.view import PartitionView
+from tierd.tiering import deletion
+from tierd.tiering.plan import RemoteRange, local_start_target, log_start_target
+from tierd.tiering.publish import Publisher
+from tierd.tiering.rows import CatalogSegment
+from tierd.tiering.state import TierState
+from tierd.tiering.states import CopyState
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Evicted:
+    segments: int = 0
+    bytes: int = 0
+
+
+class Retention:
+    """Loop thread only; LISTs and deletes run in threads."""
+
+    def __init__(self, state: TierState, publisher: Publisher) -> None:
+        self._state = state
+        self._publisher = publisher
+
+    def trouble(self) -> str | None:
+        """Why nothing is evicted or deleted now, in words; None when nothing stands against it."""
+        if not self._state.held:
+            return f"the claim is {self._state.claim.state.value}"
+        return self._state.guard.trouble(self._state.bucket.store.now_ms())
+
+    # --- local and total retention -----------------------------------------------------------------------------------
+    async def tick(self) -> None:
+        """Every tiered partition once."""
+        if not await self._may_go():
+            return
+        for part in list(self._state.views):
+            if self._state.stopping or not self._state.held:
+                return
+            await self.partition(part)
+
+    async def _may_go(self) -> bool:
+        trouble = self.trouble()
+        if trouble is not None:
+            log.info("evictions and deletes wait: %s", trouble)
+            return False
+        return await self._state.owned()
+
+    async def partition(self, part: PartitionId) -> None:
+        """One partition; the caller has just asked `owned`."""
+        view = self._state.views.get(part)
+        if view is None or not view.settings.remote_storage_enable:
+            return
+        try:
+            await self._move_log_start(view)
+            view = self._state.views.get(part, view)
+            await self._evict(view, everything=False)
+        except TierdError as error:  # the bucket is away, or the broker could not persist; the next tick tries again
+            log.warning("retention of %s waits: %s", view.name, error)
+
+    async def after_copy(self, part: PartitionId) -> None:
+        """A copy was committed: local retention may have waited for it alone."""
+        view = self._state.views.get(part)
+        if view is None or self.trouble() is not None or self._local_target(view, everything=False) <= view.local_start:
+            return
+        if await self._state.owned():
+            await self.partition(part)
+
+    async def evict_now(self, part: PartitionId) -> Evicted:
+        """`tierd evict`: every local segment whose copy is committed and checked. Raises RemoteUnavailable."""
+        view = self._state.views.get(part)
+        if view is None or not view.settings.remote_storage_enable:
+            return Evicted()
+        return await self._evict(view, everything=True)
+
+    async def _move_log_start(self, view: PartitionView) -> None:
+        settings = view.settings
+        if settings.retention_ms is None and settings.retention_bytes is None:
+            return
+        rows = self._state.catalog.segments(view.id, CopyState.COPY_FINISHED)
+        target = log_start_target(view, [_range(row) for row in rows], now_ms=self._state.clock.now_ms())
+        if target > view.log_start:
+            log_start = await self._state.local.move_log_start(view.id, target)
+            log.info("log start moved by retention", extra={"partition": str(view.name), "log_start": log_start})
+            self.log_start_is(view.id, log_start)
+
+    def log_start_is(self, part: PartitionId, log_start: int) -> None:
+        """Durable in the broker: the head follows, segments below are released and later deleted."""
+        moved = self._state.catalog.set_log_start(part, log_start)
+        released = self._state.catalog.release(part, log_start, self._state.now_ms()) if log_start else 0
+        if moved or released:
+            self._state.tell(part)
+
+    def _local_target(self, view: PartitionView, *, everything: bool) -> int:
+        if not view.closed:
+            return view.local_start
+        committed = self._state.catalog.in_range(view.id, view.closed[0].base, view.closed[-1].next_base)
+        ranges = [(one.base, one.next_base) for one in committed]
+        return local_start_target(view, ranges, now_ms=self._state.clock.now_ms(), everything=everything)
+
+    async def _evict(self, view: PartitionView, *, everything: bool) -> Evicted:
+        """Move local start to what the plan releases, but only over copies that a LIST has just shown whole."""
+        target = self._local_target(view, everything=everything)
+        if target <= view.local_start:
+            return Evicted()
+        state = self._state
+        rows = [row for row in state.catalog.segments(view.id, CopyState.COPY_FINISHED) if _touches(row, view, target)]
+        checked = await state.blocking(lambda: confirm(state.bucket.store, state.bucket.keys, view, rows))
+        target = min([target, *(row.remote.base for row in rows if row not in checked)])
+        dropped = [one for one in view.closed if one.next_base <= target]
+        if not dropped:
+            return Evicted()
+        local_start = await state.local.evict(view.id, dropped[-1].next_base)
+        gone = [one for one in dropped if one.next_base <= local_start]
+        size = sum(one.size_bytes for one in gone)
+        log.info(
+            "local segments evicted",
+            extra={"partition": str(view.name), "local_start": local_start, "segments": len(gone), "bytes": size},
+        )
+        return Evicted(len(gone), size)
+
+    # --- objects -----------------------------------------------------------------------------------------------------
+    async def delete_tick(self) -> None:
+        """Released segments after their delay, deletes that were begun, topics that are gone."""
+        state = self._state
+        self._release_deleted_topics()
+        now_ms = state.now_ms()
+        parts = {part: self._deletable(part, now_ms) for part in state.catalog.releases()}
+        begun = deletion.due(state.catalog, now_ms)
+        if not (begun or any(parts.values())) or not await self._may_go():
+            return
+        try:
+            for part, rows in parts.items():
+                if rows and await self._publisher.heads([part]):  # log start is in the bucket before data goes
+                    await self._delete(part, rows, now_ms)
+            for part in {row.remote.part for row in begun}:
+                await self._delete(part, [row for row in begun if row.remote.part == part], now_ms)
+            await self._drop_finished_topics()
+        except RemoteUnavailable as error:
+            log.warning("deletes wait: %s", error)
+
+    def _deletable(self, part: PartitionId, now_ms: int) -> list[CatalogSegment]:
+        row = self._state.catalog.partition(part)
+        delay_ms = DAY_MS if row is None or row.delete_delay_ms is None else row.delete_delay_ms
+        return self._state.catalog.released_before(part, now_ms - delay_ms)
+
+    async def _delete(self, part: PartitionId, rows: Sequence[CatalogSegment], now_ms: int) -> None:
+        state = self._state
+        if state.stopping or not state.held:
+            return
+        for row in rows:
+            state.forget(row.remote.segment_id)
+        gone = await state.blocking(lambda: deletion.delete_segments(state.bucket, state.catalog, rows, now_ms=now_ms))
+        log.info("remote segments deleted", extra={"partition": str(part), "segments": gone})
+        state.tell(part)
+
+    def _release_deleted_topics(self) -> None:
+        """Once the tombstone lies in the bucket, all that the topic has there is released."""
+        catalog = self._state.catalog
+        gone = {one.topic_id: one for one in catalog.topics() if one.deleted_ms is not None}
+        if not gone:
+            return
+        for row in catalog.partitions():
+            topic = gone.get(row.part.topic_id)
+            if topic is not None and topic.deleted_ms is not None and not catalog.is_dirty(topic.topic_id):
+                catalog.release(row.part, _EVERYTHING, topic.deleted_ms)
+
+    async def _drop_finished_topics(self) -> None:
+        state, catalog = self._state, self._state.catalog
+        gone = {one.topic_id for one in catalog.topics() if one.deleted_ms is not None}
+        for row in catalog.partitions():
+            if row.part.topic_id in gone and row.part not in state.views and not catalog.segments(row.part):
+                await state.blocking(lambda row=row: deletion.delete_head(state.bucket, row.topic, row.part))  # type: ignore[misc]
+                catalog.drop_partition(row.part)
+
+
+_EVERYTHING = 2**62
+
+
+def _range(row: CatalogSegment) -> RemoteRange:
+    return RemoteRange(
+        base=row.remote.base,
+        next_base=row.remote.next_base,
+        size_bytes=row.remote.size_bytes,
+        largest_timestamp_ms=row.remote.largest_timestamp_ms,
+        append_ms=row.remote.append_ms,
+    )
+
+
+def _touches(row: CatalogSegment, view: PartitionView, target: int) -> bool:
+    return row.remote.base < target and row.remote.next_base > view.closed[0].base
+
+
+def confirm(
+    store: ObjectStore, keys: Keys, view: PartitionView, rows: Sequence[CatalogSegment]
+) -> list[CatalogSegment]:
+    """Those of *rows* (ascending) whose three objects a LIST of the folder shows with the right sizes. Blocking."""
+    wanted = [row for row in rows if row.remote.size_bytes]
+    if not wanted:
+        return list(rows)
+    folder = keys.partition_folder(view.name.topic, view.id.topic_id, view.id.partition)
+    sizes: dict[str, int] = {}
+    for info in store.list(folder, start_after=f"{folder}{wanted[0].remote.base:020d}"):
+        key = keys.parse(info.key)
+        if isinstance(key, SegmentObject) and key.name.base > wanted[-1].remote.base:
+            break
+        sizes[info.key] = info.size
+    return [row for row in rows if not row.remote.size_bytes or _whole(row, sizes)]
+
+
+def _whole(row: CatalogSegment, sizes: dict[str, int]) -> bool:
+    stem = row.remote.stem
+    return (
+        sizes.get(stem + ObjectKind.LOG) == row.remote.size_bytes
+        and sizes.get(stem + ObjectKind.INDEXES) == row.remote.indexes_bytes
+        and sizes.get(stem + ObjectKind.MANIFEST) == row.manifest_bytes
+    )

@@ -1,0 +1,83 @@
+"""What the parts of the tierer share: the bucket, the catalog, the broker's views, the claim. Loop thread only."""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from tierd.base.clock import Clock
+from tierd.base.errors import RemoteUnavailable
+from tierd.base.ids import PartitionId, Uuid
+from tierd.remote import owner
+from tierd.remote.errors import ClaimLost
+from tierd.remote.open import Bucket
+from tierd.remote.view import Claim, ClaimState
+from tierd.storage.view import PartitionView
+from tierd.tiering.catalog import Catalog
+from tierd.tiering.clockguard import ClockGuard
+from tierd.tiering.opening import Run
+from tierd.tiering.options import TiererOptions
+from tierd.tiering.ports import LocalTier
+
+Result = TypeVar("Result")
+
+UNCLAIMED = Claim(state=ClaimState.PENDING, epoch=0, detail="not opened yet")
+
+
+@dataclass(slots=True)
+class TierState:
+    options: TiererOptions
+    clock: Clock
+    bucket: Bucket
+    catalog: Catalog
+    local: LocalTier
+    threads: Executor
+    """For blocking calls; never for the parts of an upload, whose callers wait here."""
+    guard: ClockGuard
+    forget: Callable[[Uuid], None] = lambda _: None
+    """Drops what is cached of a segment."""
+    views: dict[PartitionId, PartitionView] = field(default_factory=dict)
+    claim: Claim = UNCLAIMED
+    run: Run | None = None
+    stopping: bool = False
+
+    async def blocking(self, work: Callable[[], Result]) -> Result:
+        return await asyncio.get_running_loop().run_in_executor(self.threads, work)
+
+    @property
+    def held(self) -> bool:
+        return self.claim.state is ClaimState.HELD
+
+    def now_ms(self) -> int:
+        """The bucket's clock, for the ages of what lies there; ours before its first answer."""
+        server_ms = self.bucket.store.now_ms()
+        return self.clock.now_ms() if server_ms is None else server_ms
+
+    def set_claim(self, claim: Claim) -> None:
+        if claim != self.claim:
+            self.claim = claim
+            self.local.claim_changed(claim)
+
+    def lose(self, detail: str) -> None:
+        """Another run has the bucket: nothing is written there from now on."""
+        self.set_claim(Claim(state=ClaimState.LOST, epoch=self.claim.epoch, detail=detail))
+
+    async def owned(self) -> bool:
+        """Ask the bucket whether we still have it (one LIST); False when not, or when it does not answer.
+
+        Before each batch of evictions, deletes, heads and topic files.
+        """
+        if not self.held:
+            return False
+        try:
+            await self.blocking(lambda: owner.require_newest(self.bucket.store, self.bucket.keys, self.claim.epoch))
+        except ClaimLost as lost:
+            self.lose(str(lost))
+        except RemoteUnavailable:
+            return False
+        return self.held
+
+    def tell(self, part: PartitionId) -> None:
+        """Tell the broker what the bucket has of *part* now."""
+        self.local.remote_changed(self.catalog.remote_partition(part))

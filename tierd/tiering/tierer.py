@@ -1,0 +1,223 @@
+"""The tierer without its process: everything that happens at the bucket for one daemon. Loop thread only.
+
+`process` puts it behind the socket pair; tests drive it directly.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from apscheduler.events import EVENT_JOB_ERROR, JobExecutionEvent
+from apscheduler.schedulers.asyncio import AsyncIOScheduler
+
+from tierd.base.clock import Clock
+from tierd.base.errors import RemoteUnavailable
+from tierd.base.ids import PartitionId, Uuid
+from tierd.remote.open import Bucket
+from tierd.remote.view import ClaimState, RemoteStatus, Waiting
+from tierd.storage.epochs import encode_epochs
+from tierd.storage.snapshot import encode_snapshot
+from tierd.storage.view import PartitionView, Seed
+from tierd.tiering.catalog import Catalog
+from tierd.tiering.claiming import Claiming, Taken
+from tierd.tiering.clockguard import ClockGuard
+from tierd.tiering.copying import Copying
+from tierd.tiering.opening import Pulse, Survey
+from tierd.tiering.options import OpenReport, OpenRequest, TiererOptions, TopicState
+from tierd.tiering.ports import LocalTier
+from tierd.tiering.publish import Publisher
+from tierd.tiering.retention import Retention
+from tierd.tiering.state import TierState
+from tierd.tiering.states import CopyState
+from tierd.tiering.verbs import Verbs
+
+log = logging.getLogger(__name__)
+
+_THREADS = 8
+
+
+class Tierer:
+    """Call `open` once, then feed it changes; `schedule` begins what happens by the clock."""
+
+    def __init__(
+        self,
+        options: TiererOptions,
+        clock: Clock,
+        bucket: Bucket,
+        catalog: Catalog,
+        local: LocalTier,
+        *,
+        forget: Callable[[Uuid], None] = lambda _: None,
+        fatal: Callable[[BaseException], None] | None = None,
+    ) -> None:
+        self._threads = ThreadPoolExecutor(_THREADS, "bucket")
+        self.state = TierState(
+            options=options,
+            clock=clock,
+            bucket=bucket,
+            catalog=catalog,
+            local=local,
+            threads=self._threads,
+            guard=ClockGuard(clock, options.clock_limit_ms),
+            forget=forget,
+        )
+        self._fatal = fatal
+        self.publisher = Publisher(self.state, local.tombstone_written)
+        self.retention = Retention(self.state, self.publisher)
+        self.copying = Copying(self.state, self._copied)
+        self.verbs = Verbs(self.state, self.copying, self.retention)
+        self._claiming: Claiming | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._scheduler: AsyncIOScheduler | None = None
+
+    # --- start -------------------------------------------------------------------------------------------------------
+    async def open(self, request: OpenRequest) -> OpenReport:
+        """Steps 5 of the start. Raises StartRefused; a silent bucket gives a pending claim."""
+        state, options = self.state, self.state.options
+        for topic in request.topics:
+            state.catalog.set_topic(topic)
+        for view in request.views:
+            state.views[view.id] = view
+        survey = Survey(state.bucket, state.catalog, state.clock, Pulse(state.clock), options.settle_ms)
+        self._claiming = Claiming(
+            survey,
+            request,
+            silence_ms=options.silence_ms,
+            retry_ms=options.retry_ms,
+            blocking=state.blocking,
+            on_settled=self._settled,
+        )
+        taken = await self._claiming.begin()
+        state.claim = taken.claim  # the report tells it
+        self._settled(taken)
+        rows = state.catalog.partitions()
+        topics = tuple(state.catalog.topics()) if taken.surveyed is not None else ()
+        return OpenReport(
+            claim=taken.claim,
+            remotes={row.part: state.catalog.remote_partition(row.part) for row in rows},
+            topics=topics,
+        )
+
+    def _settled(self, taken: Taken) -> None:
+        """The claim is decided, now or after a silence of the bucket."""
+        state = self.state
+        state.run = taken.run
+        state.set_claim(taken.claim)
+        if taken.claim.state is not ClaimState.HELD:
+            return
+        if taken.surveyed is not None and taken.surveyed.losers:
+            due_ms = state.now_ms() + state.options.age_guard_ms
+            state.catalog.deleting(*taken.surveyed.losers, due_ms=due_ms)
+        for view in state.views.values():
+            self._know(view)
+        self.copying.wake_all()
+
+    def schedule(self) -> None:
+        """Begin what happens by the clock; an error that nobody expects there is fatal."""
+        options = self.state.options
+        self._scheduler = scheduler = AsyncIOScheduler(timezone="UTC")
+        jobs: list[tuple[Callable[[], Coroutine[Any, Any, None]], int]] = [
+            (self.publisher.tick, options.remote.head_interval_ms),
+            (self.retention.tick, options.retention_interval_ms),
+            (self.retention.delete_tick, options.delete_interval_ms),
+        ]
+        for job, every_ms in jobs:
+            scheduler.add_job(
+                job, "interval", seconds=every_ms / 1000, coalesce=True, max_instances=1, misfire_grace_time=None
+            )
+        scheduler.add_listener(self._job_failed, EVENT_JOB_ERROR)
+        scheduler.start()
+
+    def _job_failed(self, event: JobExecutionEvent) -> None:
+        log.error("a scheduled job failed: %s", event.traceback)
+        if self._fatal is not None:
+            self._fatal(event.exception)
+
+    # --- changes -----------------------------------------------------------------------------------------------------
+    def partition_changed(self, view: PartitionView) -> None:
+        self.state.views[view.id] = view
+        if view.settings.remote_storage_enable:
+            self._know(view)
+        self.copying.wake(view.id)
+
+    def _know(self, view: PartitionView) -> None:
+        row = self.state.catalog.partition(view.id)
+        delay_ms = view.settings.tierd_delete_delay_ms
+        if row is None or (row.topic, row.delete_delay_ms) != (view.name.topic, delay_ms):
+            self.state.catalog.know(view.id, view.name.topic, delay_ms)
+        if view.log_start > (row.log_start or 0 if row else 0):
+            self.retention.log_start_is(view.id, view.log_start)
+
+    def topic_changed(self, topic: TopicState) -> None:
+        """Also tells again, after a restart, what the bucket has already."""
+        dirty = self.state.catalog.set_topic(topic)
+        if topic.deleted_ms is None:
+            return
+        for part in [part for part in self.state.views if part.topic_id == topic.topic_id]:
+            del self.state.views[part]
+            self.copying.forget(part)
+        if not dirty:
+            self.state.local.tombstone_written(topic.topic_id)
+
+    def _copied(self, part: PartitionId) -> None:
+        task = asyncio.ensure_future(self.retention.after_copy(part))
+        self._tasks.add(task)
+        task.add_done_callback(self._task_done)
+
+    def _task_done(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.result()
+
+    # --- questions ---------------------------------------------------------------------------------------------------
+    def status(self) -> list[RemoteStatus]:
+        trouble = self.retention.trouble()
+        rows = []
+        for row in self.state.catalog.partitions():
+            view = self.state.views.get(row.part)
+            waiting = self.copying.waiting(row.part) if view else None
+            if waiting is None and trouble is not None:
+                waiting = Waiting("paused", f"evictions and deletes wait: {trouble}")
+            remote = self.state.catalog.remote_partition(row.part)
+            rows.append(RemoteStatus(remote=remote, oldest_uncopied_ms=self._oldest(view), waiting=waiting))
+        return rows
+
+    def _oldest(self, view: PartitionView | None) -> int | None:
+        """Age in ms of the oldest data that is not in the bucket; None when all of it is."""
+        if view is None or not view.settings.remote_storage_enable:
+            return None
+        closed = self.copying.uncopied(view.id)
+        since_ms = closed[0].append_ms if closed else view.active_append_ms
+        return None if since_ms is None else max(0, self.state.clock.now_ms() - since_ms)
+
+    async def seed(self, part: PartitionId) -> Seed:
+        """Snapshot and epochs at the copied end, out of the last segment that has objects. Raises RemoteUnavailable."""
+        with_objects = [
+            row.remote for row in self.state.catalog.segments(part, CopyState.COPY_FINISHED) if row.remote.size_bytes
+        ]
+        if not with_objects:
+            return Seed(snapshot=encode_snapshot([]), leader_epochs=encode_epochs([]))
+        last = with_objects[-1]
+        snapshot, epochs = last.layout.producer_snapshot, last.layout.leader_epoch
+        raw = await self.state.blocking(
+            lambda: self.state.bucket.store.get(last.indexes_key, snapshot.start, epochs.stop)
+        )
+        if len(raw) != epochs.stop - snapshot.start:
+            raise RemoteUnavailable(f"{last.indexes_key}: {len(raw)} bytes came, asked for {epochs.stop}")
+        return Seed(snapshot=raw[: snapshot.length], leader_epochs=raw[epochs.start - snapshot.start :])
+
+    # --- stop --------------------------------------------------------------------------------------------------------
+    async def close(self) -> None:
+        """Give up uploads (their rows name what lies in the bucket) and let the store and the catalog go."""
+        self.state.stopping = True
+        if self._scheduler is not None:
+            self._scheduler.shutdown(wait=False)
+        if self._claiming is not None:
+            await self._claiming.close()
+        self.state.bucket.store.close()
+        await self.copying.close()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self.state.catalog.close()

@@ -1,0 +1,169 @@
+"""What the verbs `copy` and `evict` do, report on their way, and end with."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tierd.base.errors import RemoteUnavailable
+from tierd.base.ids import PartitionId
+from tierd.remote.view import ClaimState, Waiting
+from tierd.tiering.copying import Copying
+from tierd.tiering.retention import Retention
+from tierd.tiering.state import TierState
+
+_LOOK_S = 0.2
+_TRIES = 3
+"""So many failures in a row, and the verb says that the bucket does not answer."""
+_STUCK = frozenset({"pinned", "paused"})
+
+
+class Outcome(StrEnum):
+    DONE = "done"
+    PINNED = "pinned"
+    """Something may not be copied now and will not be soon: an open transaction, copying switched off."""
+    UNAVAILABLE = "unavailable"
+    """The bucket does not answer, or this run's claim on it is still pending."""
+    LOST = "lost"
+    """Another run has the bucket."""
+    TIMEOUT = "timeout"
+    FAILED = "failed"
+    """A local segment is broken or unreadable, or the clock is not to be trusted."""
+
+
+@dataclass(frozen=True, slots=True)
+class VerbProgress:
+    segments_done: int
+    segments: int
+    bytes_done: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class VerbRow:
+    """A partition that the verb left with work undone, and why."""
+
+    part: PartitionId
+    topic: str
+    copied_to: int | None
+    waiting: Waiting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerbResult:
+    outcome: Outcome
+    detail: str = ""
+    segments: int = 0
+    """Done by this verb, or beside it while it ran."""
+    bytes: int = 0
+    left: tuple[VerbRow, ...] = ()
+
+
+Report = Callable[[VerbProgress], None]
+
+
+class Verbs:
+    def __init__(self, state: TierState, copying: Copying, retention: Retention) -> None:
+        self._state = state
+        self._copying = copying
+        self._retention = retention
+
+    # --- copy --------------------------------------------------------------------------------------------------------
+    async def copy(self, *, wait: bool, timeout_ms: int | None, report: Report) -> VerbResult:
+        """Copy all that may be copied now. Without *wait* it is only queued; a timeout leaves it queued."""
+        unclaimed = self._unclaimed()
+        if unclaimed is not None:
+            return unclaimed
+        before = {part: self._copying.failures(part) for part in self._state.views}
+        begun = self._copying.totals.segments, self._copying.totals.bytes
+        self._copying.hurry()
+        if not wait:
+            return VerbResult(outcome=Outcome.DONE)
+        done = asyncio.Event()
+        self._copying.totals.finished.append(done.set)
+        try:
+            async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
+                outcome, detail = await self._until_copied(before, begun, done, report)
+        except TimeoutError:
+            outcome, detail = Outcome.TIMEOUT, f"not done after {timeout_ms} ms"
+        finally:
+            self._copying.totals.finished.remove(done.set)
+        totals = self._copying.totals
+        return VerbResult(
+            outcome=outcome,
+            detail=detail,
+            segments=totals.segments - begun[0],
+            bytes=totals.bytes - begun[1],
+            left=tuple(self._left()),
+        )
+
+    async def _until_copied(
+        self, before: dict[PartitionId, int], begun: tuple[int, int], done: asyncio.Event, report: Report
+    ) -> tuple[Outcome, str]:
+        while True:
+            unclaimed = self._unclaimed()
+            if unclaimed is not None:
+                return unclaimed.outcome, unclaimed.detail
+            busy = [part for part in self._state.views if self._busy(part)]
+            self._report(busy, begun, report)
+            broken = [part for part in busy if self._copying.failures(part) - before.get(part, 0) >= _TRIES]
+            if busy and len(broken) == len(busy):
+                return self._verdict(broken[0])
+            if not busy:
+                stuck = [row for row in self._left() if row.waiting.reason in _STUCK]
+                return (Outcome.PINNED, stuck[0].waiting.detail) if stuck else (Outcome.DONE, "")
+            done.clear()
+            await asyncio.wait([asyncio.ensure_future(done.wait())], timeout=_LOOK_S)
+
+    def _verdict(self, part: PartitionId) -> tuple[Outcome, str]:
+        error = self._copying.error(part)
+        return (Outcome.UNAVAILABLE if isinstance(error, RemoteUnavailable) else Outcome.FAILED), str(error)
+
+    def _busy(self, part: PartitionId) -> bool:
+        plan = self._copying.plan(part)
+        return bool(plan.segments) or (plan.waiting is not None and plan.waiting.reason == "unflushed")
+
+    def _report(self, busy: list[PartitionId], begun: tuple[int, int], report: Report) -> None:
+        todo = [segment for part in busy for segment in self._copying.plan(part).segments]
+        totals = self._copying.totals
+        segments, size = totals.segments - begun[0], totals.bytes - begun[1]
+        report(VerbProgress(segments, segments + len(todo), size, size + sum(one.size_bytes for one in todo)))
+
+    def _left(self) -> list[VerbRow]:
+        """Partitions with a closed segment that is not in the bucket."""
+        rows = []
+        for part, view in self._state.views.items():
+            waiting = self._copying.waiting(part)
+            if waiting is None or waiting.reason in ("active", "untiered") or not self._copying.uncopied(part):
+                continue
+            row = self._state.catalog.partition(part)
+            rows.append(VerbRow(part, view.name.topic, row.copied_to if row else None, waiting))
+        return rows
+
+    # --- evict -------------------------------------------------------------------------------------------------------
+    async def evict(self, report: Report) -> VerbResult:
+        """Drop every local segment whose copy is committed and checked, whatever local retention says."""
+        unclaimed = self._unclaimed()
+        if unclaimed is not None:
+            return unclaimed
+        trouble = self._retention.trouble()
+        if trouble is not None:
+            return VerbResult(outcome=Outcome.FAILED, detail=trouble)
+        if not await self._state.owned():
+            return self._unclaimed() or VerbResult(outcome=Outcome.UNAVAILABLE, detail="the bucket does not answer")
+        segments = size = 0
+        try:
+            for part in list(self._state.views):
+                evicted = await self._retention.evict_now(part)
+                segments, size = segments + evicted.segments, size + evicted.bytes
+                report(VerbProgress(segments, segments, size, size))
+        except RemoteUnavailable as error:
+            return VerbResult(outcome=Outcome.UNAVAILABLE, detail=str(error), segments=segments, bytes=size)
+        return VerbResult(outcome=Outcome.DONE, segments=segments, bytes=size, left=tuple(self._left()))
+
+    def _unclaimed(self) -> VerbResult | None:
+        claim = self._state.claim
+        if claim.state is ClaimState.HELD:
+            return None
+        outcome = Outcome.LOST if claim.state is ClaimState.LOST else Outcome.UNAVAILABLE
+        return VerbResult(outcome=outcome, detail=claim.detail)

@@ -80,14 +80,18 @@ RULES: tuple[TopicRule, ...] = (
     _rule(
         "cleanup.policy",
         Words(("compact", "delete")),
-        "What happens to old data: delete it, compact it by key, or both.",
+        "What happens to old data: delete it, compact it by key, or both. This release does not compact yet.",
     ),
     _rule(
         "compression.type",
         Choice(("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")),
-        "Codec that batches are stored with; producer keeps what the producer chose.",
+        "Codec that batches are stored with. This release always stores what the producer chose.",
     ),
-    _rule("delete.retention.ms", Number(0, unit=MILLIS), "How long a tombstone of a compacted topic stays readable."),
+    _rule(
+        "delete.retention.ms",
+        Number(0, unit=MILLIS),
+        "How long a tombstone of a compacted topic stays readable. Kept; this release does not compact yet.",
+    ),
     _rule(
         "file.delete.delay.ms",
         Number(0, unit=MILLIS),
@@ -119,7 +123,11 @@ RULES: tuple[TopicRule, ...] = (
         _LOCAL_MS,
         "Age up to which copied data stays on the local disk; -2 means the same as retention.ms.",
     ),
-    _rule("max.compaction.lag.ms", _FOREVER_MS, "Longest time that a record may stay uncompacted."),
+    _rule(
+        "max.compaction.lag.ms",
+        _FOREVER_MS,
+        "Longest time that a record may stay uncompacted. Kept; this release does not compact yet.",
+    ),
     _rule(
         "max.message.bytes", Number(0, INT_MAX, BYTES), "Largest batch that is accepted, as it comes from the producer."
     ),
@@ -138,8 +146,16 @@ RULES: tuple[TopicRule, ...] = (
         Choice(("CreateTime", "LogAppendTime")),
         "Whose clock stamps a record: the producer's or the broker's.",
     ),
-    _rule("min.cleanable.dirty.ratio", Ratio(), "Share of uncompacted bytes at which a compacted log is cleaned."),
-    _rule("min.compaction.lag.ms", Number(0, unit=MILLIS), "Shortest time that a record stays uncompacted."),
+    _rule(
+        "min.cleanable.dirty.ratio",
+        Ratio(),
+        "Share of uncompacted bytes at which a log is cleaned. Kept; this release does not compact yet.",
+    ),
+    _rule(
+        "min.compaction.lag.ms",
+        Number(0, unit=MILLIS),
+        "Shortest time that a record stays uncompacted. Kept; this release does not compact yet.",
+    ),
     _rule(
         "min.insync.replicas",
         Number(1, INT_MAX),
@@ -150,7 +166,7 @@ RULES: tuple[TopicRule, ...] = (
     _rule(
         "remote.log.delete.on.disable",
         Switch(),
-        "Delete what the bucket holds when remote.storage.enable is switched off.",
+        "Delete what the bucket holds when remote.storage.enable is switched off. Kept; nothing switches it yet.",
     ),
     _rule(
         "remote.storage.enable",

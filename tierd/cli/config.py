@@ -58,7 +58,7 @@ def show(
 ) -> int:
     """Show the settings: those that were set, or with --effective all. Secrets are never shown.
 
-    What clients set for a topic (CreateTopics) is not in it: a running tierd answers DescribeConfigs for that.
+    What clients set when they created a topic is not in it.
     """
     settings = load(Options(config=config, data=data, state=state, sets=sets))
     rows = [*_daemon_rows(settings, effective), *_topic_rows(settings, topic or "", effective)]

@@ -1,0 +1,44 @@
+"""The pages say what is: generated ones are current, links lead somewhere, named files exist, the sample is right."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+from tierd.config.load import Options, load
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [
+    *ROOT.glob("*.md"),
+    *(ROOT / "docs").glob("*.md"),
+    *(ROOT / "storage").glob("*.md"),
+    *(ROOT / "remote").glob("*.md"),
+]
+LINK = re.compile(r"\]\(([^)#:]+)\)")
+SOURCE = re.compile(
+    r"(?<![\w/.-])((?:tierd|storage|remote|config|tests|docs|systemd|bench)/[\w/.-]+\.(?:py|md|toml|service))\b"
+)
+
+
+def test_generated_pages_are_current() -> None:
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    generate = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(generate)
+    for path, text in generate.pages().items():
+        assert path.read_text() == text, f"{path.name} is not current: make docs"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_and_named_files_exist(page: Path) -> None:
+    text = page.read_text()
+    missing = [link for link in LINK.findall(text) if not (page.parent / link).exists()]
+    missing += [name for name in SOURCE.findall(text) if not (ROOT / name).exists()]
+    assert not missing
+
+
+def test_the_sample_file_is_right() -> None:
+    settings = load(Options(config=ROOT / "docs" / "tierd.toml"), need_data=True)
+    assert settings.topic_defaults.resolve("clicks").retention_ms == 90 * 86_400_000

@@ -1,0 +1,26 @@
+"""What every log of one data directory shares."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tierd.base.clock import Clock
+from tierd.base.disk import Disk
+from tierd.base.ids import TopicPartition
+from tierd.storage.fdcache import FdCache
+from tierd.storage.indexcache import IndexCache
+from tierd.storage.reserve import DiskReserve
+from tierd.storage.setaside import SetAside
+from tierd.storage.trash import Trash
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogContext:
+    disk: Disk
+    clock: Clock
+    fds: FdCache
+    indexes: IndexCache
+    reserve: DiskReserve
+    set_aside: SetAside
+    trash: Trash
+    persist_start: Callable[[TopicPartition, int], None]
+    """Make a partition's log start durable in the directory's checkpoint; returns at once when it is there already."""

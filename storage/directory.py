@@ -1,0 +1,301 @@
+"""One data directory: its lock and identity, its checkpoints, and the logs in it. Loop thread only unless said."""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from uuid import uuid4
+
+from tierd.base.clock import Clock
+from tierd.base.disk import Disk, publish
+from tierd.base.errors import TierdError
+from tierd.base.ids import TopicPartition, Uuid
+from tierd.config.topic import KIB, MIB, TopicSettings
+from tierd.storage import names
+from tierd.storage.context import LogContext
+from tierd.storage.dirlock import DirectoryLock
+from tierd.storage.fdcache import FdCache
+from tierd.storage.flush import FlushJob
+from tierd.storage.identity import identify, topic_id_of, write_topic_id
+from tierd.storage.indexcache import IndexCache
+from tierd.storage.loader import Checkpoints, load_log
+from tierd.storage.log import Log
+from tierd.storage.metadata import encode_clean_shutdown
+from tierd.storage.offset_files import OffsetFiles
+from tierd.storage.recovery import rebuild_indexes
+from tierd.storage.reserve import DiskReserve
+from tierd.storage.segment import Indexes, Segment
+from tierd.storage.setaside import SetAside
+from tierd.storage.trash import Trash
+
+log = logging.getLogger(__name__)
+
+SettingsFor = Callable[[TopicPartition], TopicSettings]
+TopicIdFor = Callable[[TopicPartition], Uuid | None]
+OnProgress = Callable[[int, int, TopicPartition], None]
+"""(logs opened, logs in all, the one just opened)."""
+
+_KRAFT_LOG = "__cluster_metadata"
+_NO_BROKER_EPOCH = -1
+_FLUSH_THREADS = 4
+_REBUILD_INTERVAL_BYTES = 4 * KIB
+DEFAULT_RESERVE_BYTES = 256 * MIB
+
+
+def _no_progress(_: int, __: int, ___: TopicPartition) -> None:
+    return
+
+
+def _no_topic_id(_: TopicPartition) -> Uuid | None:
+    return None
+
+
+class LogDirectory:
+    """Opened with `open`, given up with `close`."""
+
+    def __init__(
+        self, path: Path, disk: Disk, clock: Clock, lock: DirectoryLock, set_aside: Path, reserve: int
+    ) -> None:
+        self.path = path
+        self.logs: dict[TopicPartition, Log] = {}
+        self.unidentified: dict[TopicPartition, Path] = {}
+        """Partition directories whose topic id nobody knows: not opened, not touched."""
+        self.strange: list[str] = []
+        """Names in the directory that mean nothing here; left alone."""
+        self._disk = disk
+        self._clock = clock
+        self._lock = lock
+        self._files = OffsetFiles(path, disk)
+        self._durable_starts: dict[TopicPartition, int] = {}
+        self._kept_rows: dict[str, dict[TopicPartition, int]] = {}
+        self._doomed: deque[tuple[int, Path]] = deque()
+        self._fds = FdCache()
+        self.set_aside = SetAside(set_aside, disk)
+        self.trash = Trash(disk, clock)
+        self._context = LogContext(
+            disk=disk,
+            clock=clock,
+            fds=self._fds,
+            indexes=IndexCache(self._rebuild),
+            reserve=DiskReserve(path, disk, clock, reserve),
+            set_aside=self.set_aside,
+            trash=self.trash,
+            persist_start=self._persist_start,
+        )
+        self.directory_id: Uuid
+        self.cluster_id: str
+
+    @classmethod
+    def open(
+        cls,
+        path: Path,
+        disk: Disk,
+        clock: Clock,
+        *,
+        settings_for: SettingsFor,
+        node_id: int,
+        cluster_id: str | None,
+        set_aside: Path,
+        on_progress: OnProgress = _no_progress,
+        topic_id_for: TopicIdFor = _no_topic_id,
+        reserve_bytes: int = DEFAULT_RESERVE_BYTES,
+    ) -> "LogDirectory":
+        """Lock the directory (made when missing), then load every log in it, repairing what an unclean stop left.
+
+        *topic_id_for* knows ids whose `partition.metadata` is gone. Raises StartRefused when the directory is locked
+        or somebody else's, DiskFull, OSError.
+        """
+        disk.mkdir(path)
+        self = cls(path, disk, clock, DirectoryLock(path), set_aside, reserve_bytes)
+        try:
+            meta = identify(path, disk, node_id, cluster_id)
+            assert meta.directory_id is not None
+            assert meta.cluster_id is not None
+            self.directory_id, self.cluster_id = meta.directory_id, meta.cluster_id
+            self._load(settings_for, topic_id_for, on_progress)
+        except BaseException:
+            self.close(clean=False)
+            raise
+        return self
+
+    def _load(self, settings_for: SettingsFor, topic_id_for: TopicIdFor, on_progress: OnProgress) -> None:
+        marker = self.path / names.CLEAN_SHUTDOWN
+        clean = marker.exists()
+        points = self._files.read(names.RECOVERY_POINT_CHECKPOINT)
+        starts = self._files.read(names.LOG_START_CHECKPOINT)
+        found = self._partitions()
+        for i, (tp, directory) in enumerate(sorted(found.items()), 1):
+            given = Checkpoints(clean=clean, recovery_point=points.get(tp, 0), log_start=starts.get(tp))
+            topic_id = topic_id_of(directory)
+            if topic_id is None:
+                topic_id = topic_id_for(tp)
+                if topic_id is None:
+                    self.unidentified[tp] = directory
+                    log.error("partition.metadata is missing or broken: not opened", extra={"partition": str(tp)})
+                    continue
+                write_topic_id(directory, self._disk, topic_id)
+            self._open_log(tp, topic_id, directory, settings_for(tp), given)
+            on_progress(i, len(found), tp)
+        for name, rows in ((names.RECOVERY_POINT_CHECKPOINT, points), (names.LOG_START_CHECKPOINT, starts)):
+            self._kept_rows[name] = {tp: rows[tp] for tp in self.unidentified if tp in rows}
+        self._durable_starts = {tp: starts[tp] for tp in self.logs if tp in starts}
+        if clean:
+            # From here on the files change: a crash must find the directory unclean.
+            self._disk.unlink(marker)
+            self._disk.fsync_dir(self.path)
+
+    def _partitions(self) -> dict[TopicPartition, Path]:
+        """The partition directories; those on their way out are noted for `purge`."""
+        found = {}
+        for entry in sorted(self.path.iterdir()):
+            if not entry.is_dir():
+                continue
+            tp = names.parse_partition_directory(entry.name)
+            marked = names.parse_marked_directory(entry.name)
+            if tp is not None and tp.topic != _KRAFT_LOG:
+                found[tp] = entry
+            elif marked is not None and marked.mark is names.DirectoryMark.DELETE:
+                self._doomed.append((0, entry))
+            else:
+                self.strange.append(entry.name)
+        return found
+
+    def _open_log(
+        self, tp: TopicPartition, topic_id: Uuid, directory: Path, settings: TopicSettings, given: Checkpoints
+    ) -> Log:
+        loaded = load_log(self._context, directory, tp, settings, given)
+        for cut in loaded.cuts:
+            facts = {"partition": str(tp), "base": cut.base, "position": cut.position, "bytes": cut.size_bytes}
+            log.warning("cut and set aside: %s", cut.reason, extra=facts)
+        self.logs[tp] = Log(self._context, tp, topic_id, directory, settings, loaded)
+        return self.logs[tp]
+
+    def _rebuild(self, segment: Segment) -> Indexes:
+        log.warning("an index is missing or wrong, rebuilding it", extra={"log": segment.where})
+        return rebuild_indexes(segment, self._disk, _REBUILD_INTERVAL_BYTES)
+
+    # -- partitions come and go --
+
+    def create(self, tp: TopicPartition, topic_id: Uuid, settings: TopicSettings) -> Log:
+        """A new, empty log of a topic that the registry has durably. Raises FileExistsError, DiskFull, OSError."""
+        directory = self.path / names.partition_directory(tp)
+        if tp in self.logs or (directory.is_dir() and any(directory.glob(f"*{names.Suffix.LOG}"))):
+            raise FileExistsError(f"{directory} has a log already")
+        self._disk.mkdir(directory)
+        write_topic_id(directory, self._disk, topic_id)
+        self.unidentified.pop(tp, None)
+        return self._open_log(tp, topic_id, directory, settings, Checkpoints(clean=True, log_start=0))
+
+    def remove(self, tp: TopicPartition) -> None:
+        """Take a partition out: its directory gets a `-delete` name, durable when this returns; `purge` empties it."""
+        gone = self.logs.pop(tp)
+        gone.close()
+        target = self.path / names.marked_directory(tp, uuid4(), names.DirectoryMark.DELETE)
+        self._disk.replace(gone.directory, target)
+        self._disk.fsync_dir(self.path)
+        self._durable_starts.pop(tp, None)
+        self._doomed.append((self._clock.monotonic_ms() + gone.settings.file_delete_delay_ms, target))
+
+    def purge(self) -> int:
+        """Unlink what was evicted or deleted long enough ago; the number of files. Any thread; one at a time."""
+        count = self.trash.empty()
+        now_ms = self._clock.monotonic_ms()
+        for _ in range(len(self._doomed)):
+            due_ms, directory = self._doomed.popleft()
+            if due_ms > now_ms:
+                self._doomed.append((due_ms, directory))
+            else:
+                count += self._remove_tree(directory)
+        return count
+
+    def _remove_tree(self, directory: Path) -> int:
+        count = 0
+        for path in list(directory.iterdir()):
+            self._disk.unlink(path)
+            count += 1
+        self._disk.rmdir(directory)
+        return count
+
+    # -- checkpoints --
+
+    def checkpoint_job(self) -> Callable[[], None]:
+        """Fix what the checkpoint files should say now; call the result in any thread to write those that changed."""
+        points = {tp: found.recovery_point for tp, found in self.logs.items()}
+        marks = {tp: found.high_watermark for tp, found in self.logs.items()}
+        starts = self._starts()
+        prepared = [
+            self._files.prepare(name, {**self._kept_rows.get(name, {}), **rows})
+            for name, rows in (
+                (names.LOG_START_CHECKPOINT, starts),
+                (names.RECOVERY_POINT_CHECKPOINT, points),
+                (names.REPLICATION_CHECKPOINT, marks),
+            )
+        ]
+
+        def write() -> None:
+            for file in prepared:
+                file.write()
+
+        return write
+
+    def write_checkpoints(self) -> None:
+        """Durable when it returns. Raises DiskFull, OSError."""
+        self.checkpoint_job()()
+        self._durable_starts = self._starts()
+
+    def _starts(self) -> dict[TopicPartition, int]:
+        """Log starts that must be listed: those of tiered partitions, and those inside a segment."""
+        return {tp: found.log_start for tp, found in self.logs.items() if found.start_must_be_kept}
+
+    def _persist_start(self, tp: TopicPartition, offset: int) -> None:
+        if self._durable_starts.get(tp) == offset:
+            return
+        starts = self._starts() | {tp: offset}
+        kept = self._kept_rows.get(names.LOG_START_CHECKPOINT, {})
+        self._files.prepare(names.LOG_START_CHECKPOINT, {**kept, **starts}).write()
+        self._durable_starts = starts
+
+    # -- the end --
+
+    def close(self, clean: bool) -> None:
+        """Give everything up. *clean* flushes and trims first, so that the next start recovers nothing."""
+        try:
+            if clean and self._flush_all():
+                self.write_checkpoints()
+                publish(self._disk, self.path / names.CLEAN_SHUTDOWN, encode_clean_shutdown(_NO_BROKER_EPOCH))
+        finally:
+            for found in self.logs.values():
+                found.close()
+            self._fds.close()
+            self._lock.release()
+
+    def _flush_all(self) -> bool:
+        """Whether every log is on the disk now."""
+        whole = True
+        jobs: list[tuple[Log, FlushJob]] = []
+        for found in self.logs.values():
+            try:
+                job = found.prepare_close()
+            except (TierdError, OSError) as error:
+                log.error("log could not be closed cleanly: %s", error, extra={"partition": str(found.name)})
+                whole = False
+                continue
+            whole = whole and found.failed is None
+            if job is not None:
+                jobs.append((found, job))
+        with ThreadPoolExecutor(_FLUSH_THREADS, thread_name_prefix="flush") as threads:
+            done: Iterable[bool] = threads.map(_run, [job for _, job in jobs])
+            whole = all(list(done)) and whole
+        for found, job in jobs:
+            found.flushed(job)
+        return whole
+
+
+def _run(job: FlushJob) -> bool:
+    try:
+        job.run()
+    except TierdError as error:
+        log.error("%s", error)
+        return False
+    return True

@@ -1,0 +1,81 @@
+"""What appending to and reading from a log can refuse; one class per thing that the caller answers differently.
+
+The produce table of SEMANTICS.md decides which request meets which. DiskFull is in tierd.base.errors.
+"""
+
+from dataclasses import dataclass
+
+from tierd.base.errors import TierdError
+
+
+@dataclass(frozen=True, slots=True)
+class RecordError:
+    """Why one record of a refused batch is not acceptable."""
+
+    batch_index: int
+    """Number of the record within its batch, from 0."""
+    message: str
+
+
+class AppendRefused(TierdError):
+    """Root of what the sender of a batch did wrong; nothing was written."""
+
+
+class CorruptBatch(AppendRefused):
+    """The CRC does not match, or the magic is one that nobody knows; the sender may send it again."""
+
+
+class InvalidRecord(AppendRefused):
+    """The batch breaks a rule; sending it again changes nothing."""
+
+    def __init__(self, message: str, record_errors: tuple[RecordError, ...] = ()) -> None:
+        super().__init__(message)
+        self.message = message
+        self.record_errors = record_errors
+
+
+class UnsupportedCodec(InvalidRecord):
+    """The attributes name a compression codec that no version of the format has."""
+
+
+class InvalidTimestamp(AppendRefused):
+    """A record's timestamp lies outside message.timestamp.before/after.max.ms."""
+
+    def __init__(self, message: str, record_errors: tuple[RecordError, ...]) -> None:
+        super().__init__(message)
+        self.message = message
+        self.record_errors = record_errors
+
+
+class BatchTooLarge(AppendRefused):
+    """Above max.message.bytes."""
+
+
+class OutOfOrderSequence(AppendRefused):
+    """A gap, an overlap or a too old duplicate in a producer's sequence numbers."""
+
+
+class ProducerFenced(AppendRefused):
+    """A newer epoch of the same producer id has written already."""
+
+
+class TransactionRefused(AppendRefused):
+    """The batch is transactional, but no transaction of its producer includes this partition."""
+
+
+class OffsetOutOfRange(TierdError):
+    """The offset is not in the local log, which holds [start, end)."""
+
+    def __init__(self, offset: int, start: int, end: int) -> None:
+        super().__init__(f"offset {offset} is not in the local log, which holds [{start}, {end})")
+        self.offset = offset
+        self.start = start
+        self.end = end
+
+
+class StorageFailed(TierdError):
+    """A write or flush failed and what lies on the disk is no longer known: the log takes no appends until restart."""
+
+
+class EpochRefused(TierdError):
+    """The leader epoch to enter is not above the epochs that the log already has."""

@@ -1,0 +1,77 @@
+"""Making the log durable: fsync in a thread, then the recovery point moves on the loop (ARCHITECTURE.md, step 3)."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tierd.base.disk import Disk
+from tierd.storage.errors import StorageFailed
+from tierd.storage.names import Suffix, snapshot_file
+from tierd.storage.segment import Segment
+from tierd.storage.segments import Segments
+
+
+@dataclass(slots=True)
+class FlushJob:
+    """Everything below offset *upto* is on the disk once `run` has returned."""
+
+    upto: int
+    sealed: int
+    """Closed segments below this offset are durable with their indexes and snapshots."""
+    _disk: Disk = field(repr=False)
+    _files: tuple[Path, ...] = field(repr=False)
+    _directory: Path = field(repr=False)
+    parent: Path | None = field(repr=False)
+    """Set when the name of the partition's directory itself may not be durable yet."""
+    failed: bool = False
+
+    def run(self) -> None:
+        """Call in a thread, once. Raises StorageFailed: after a failed fsync the kernel has forgotten the bytes, so
+        trying again would prove nothing."""
+        try:
+            for path in self._files:
+                self._fsync(path)
+            self._disk.fsync_dir(self._directory)
+            if self.parent is not None:
+                self._disk.fsync_dir(self.parent)
+        except OSError as error:
+            self.failed = True
+            raise StorageFailed(
+                f"{self._directory}: flush failed: {error}; restart to recover from the disk"
+            ) from error
+
+    def _fsync(self, path: Path) -> None:
+        try:
+            self._disk.fsync_file(path)
+        except FileNotFoundError:
+            return  # evicted or deleted meanwhile, or the segment has no such file
+
+
+def flush_job(
+    segments: Segments,
+    recovery_point: int,
+    sealed: int,
+    disk: Disk,
+    parent: Path | None,
+    *,
+    active_to: int | None = None,
+    closing: bool = False,
+) -> FlushJob | None:
+    """What to flush: closed segments that end above *sealed*; with *active_to*, the log end, the active batches; and
+    when *closing* all files of the active segment."""
+    files: list[Path] = []
+    for segment, next_base in segments.ranges():
+        if next_base > sealed:
+            files += _files(segment, next_base)
+    active = segments.active
+    upto = max(recovery_point, active.base)
+    if active_to is not None and active_to > upto:
+        files += _files(active, active_to) if closing else [active.path(Suffix.LOG)]
+        upto = active_to
+    return FlushJob(upto, active.base, disk, tuple(files), active.directory, parent) if files else None
+
+
+def _files(segment: Segment, end: int) -> list[Path]:
+    suffixes = [Suffix.LOG, Suffix.INDEX, Suffix.TIME_INDEX]
+    if segment.has_txn_index:
+        suffixes.append(Suffix.TXN_INDEX)
+    return [*map(segment.path, suffixes), segment.directory / snapshot_file(end)]

@@ -1,0 +1,215 @@
+"""Opening one partition directory: what is there becomes a log's state, repaired where an unclean stop demands it.
+
+Clean: only the end of the active segment and the newest snapshot are read. Unclean: segments from the one that holds
+the recovery point on are read again. Everything below is trusted until somebody uses it.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tierd.base.errors import CorruptFile
+from tierd.base.ids import TopicPartition
+from tierd.config.topic import TopicSettings
+from tierd.storage.batch import BatchHeader
+from tierd.storage.context import LogContext
+from tierd.storage.header import HEADER_BYTES, parse_header
+from tierd.storage.indexing import IndexBuilder
+from tierd.storage.leftovers import PartitionFiles, tidy
+from tierd.storage.lineage import Lineage
+from tierd.storage.log_read import heads
+from tierd.storage.names import PARTITION_METADATA, Suffix
+from tierd.storage.producers import Producers
+from tierd.storage.recovery import Cut, Recovery, rebuild_indexes, walk_segment
+from tierd.storage.segment import Segment, read_indexes
+from tierd.storage.segments import Segments
+from tierd.storage.snapshots import Snapshots
+
+
+@dataclass(slots=True)
+class LoadedLog:
+    """The state of a log as found; Log takes it over."""
+
+    segments: Segments
+    producers: Producers
+    lineage: Lineage
+    snapshots: Snapshots
+    log_start: int
+    log_end: int
+    recovery_point: int
+    cuts: list[Cut] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoints:
+    """What the directory's checkpoint files say of one partition."""
+
+    clean: bool
+    recovery_point: int = 0
+    log_start: int | None = None
+
+
+def load_log(
+    context: LogContext, directory: Path, name: TopicPartition, settings: TopicSettings, checkpoints: Checkpoints
+) -> LoadedLog:
+    """Raises OSError; damage to files is repaired or set aside, never raised."""
+    return _Loader(context, directory, name, settings, checkpoints).load()
+
+
+class _Loader:
+    def __init__(
+        self, context: LogContext, directory: Path, name: TopicPartition, settings: TopicSettings, given: Checkpoints
+    ) -> None:
+        self._context = context
+        self._disk = context.disk
+        self._directory = directory
+        self._name = name
+        self._settings = settings
+        self._given = given
+        self._now_ms = context.clock.now_ms()
+
+    def load(self) -> LoadedLog:
+        files = tidy(
+            self._directory, self._name, self._disk, self._context.set_aside, compacted=self._settings.compacted
+        )
+        if not files.logs:
+            return self._empty(files)
+        segments = Segments([self._segment(base, files) for base in sorted(files.logs)])
+        snapshots = Snapshots(self._directory, self._disk, files.of[Suffix.SNAPSHOT])
+        lineage = Lineage.load(self._directory, self._disk)
+        log_end = self._open_active(segments.active, files) if self._given.clean else None
+        first = len(segments) if log_end is not None else segments.find(self._recover_from(segments))
+        self._rebuild_missing_indexes(segments, files, first)
+        rebuilt = lineage is None
+        if lineage is None:
+            lineage = self._rebuild_lineage(segments, first)
+        before = lineage.entries
+        start = segments[first].base if log_end is None else log_end
+        recovery = self._producers_at(start, segments, snapshots, lineage)
+        if log_end is None:
+            log_end = self._recover(recovery, segments, snapshots, first)
+        self._finish_active(segments.active)
+        lineage.cut_end(log_end)
+        if rebuilt or lineage.entries != before:
+            lineage.save()
+        snapshots.sweep({segment.base for segment in segments} | {log_end})
+        if log_end not in snapshots and log_end > segments.first.base:
+            snapshots.write(log_end, recovery.producers)
+        point = log_end if self._given.clean else min(self._given.recovery_point, log_end)
+        log_start = self._log_start(segments.first.base)
+        return LoadedLog(segments, recovery.producers, lineage, snapshots, log_start, log_end, point, recovery.cuts)
+
+    def _recover_from(self, segments: Segments) -> int:
+        # A clean stop whose active segment turns out broken: that one is read again.
+        return segments.active.base if self._given.clean else self._given.recovery_point
+
+    def _segment(self, base: int, files: PartitionFiles) -> Segment:
+        segment = Segment(self._directory, base, self._context.fds)
+        stat = segment.handle.path.stat()
+        segment.size_bytes = stat.st_size
+        segment.append_ms = stat.st_mtime_ns // 1_000_000
+        segment.has_txn_index = base in files.of[Suffix.TXN_INDEX]
+        return segment
+
+    def _empty(self, files: PartitionFiles) -> LoadedLog:
+        """No log at all: begin at log start."""
+        start = self._given.log_start or 0
+        segment = Segment(self._directory, start, self._context.fds)
+        segment.create_files(
+            self._disk,
+            self._settings.segment_index_bytes,
+            self._settings.roll_bytes if self._settings.preallocate else None,
+        )
+        snapshots = Snapshots(self._directory, self._disk, files.of[Suffix.SNAPSHOT])
+        lineage = Lineage.load(self._directory, self._disk) or Lineage(self._directory, self._disk, [])
+        if lineage.cut_end(start):
+            lineage.save()
+        found = snapshots.newest(start, self._now_ms, self._name, self._context.set_aside)
+        producers = found[1] if found is not None and found[0] == start else Producers()
+        snapshots.sweep({start})
+        return LoadedLog(Segments([segment]), producers, lineage, snapshots, start, start, start)
+
+    def _open_active(self, segment: Segment, files: PartitionFiles) -> int | None:
+        """Take the active segment as a clean stop left it; the log end, or None when something does not fit."""
+        try:
+            loaded = read_indexes(segment, None)
+            builder = IndexBuilder(segment.base)
+            builder.offsets, builder.times = loaded.offsets, loaded.times
+            last = loaded.times.last
+            if last is not None:
+                builder.max_timestamp_ms, builder.max_offset = last
+            end = segment.base
+            with segment.handle.path.open("rb") as file:
+                if segment.size_bytes:
+                    first = parse_header(file.read(HEADER_BYTES), 0, segment.where)
+                    builder.first_timestamp_ms = first.max_timestamp_ms
+                position = loaded.offsets.positions[-1] if len(loaded.offsets) else 0
+                for _, _, last_offset, _ in heads(file.fileno(), position, segment.size_bytes, segment.where):
+                    end = last_offset + 1
+        except CorruptFile:
+            return None
+        segment.activate(self._disk, builder)
+        return end
+
+    def _rebuild_missing_indexes(self, segments: Segments, files: PartitionFiles, stop: int) -> None:
+        """Closed segments that are not read again anyway get their index files back, for the copier wants them whole."""
+        for i in range(min(stop, len(segments) - 1)):
+            if not all(segments[i].base in files.of[suffix] for suffix in (Suffix.INDEX, Suffix.TIME_INDEX)):
+                rebuild_indexes(segments[i], self._disk, self._settings.index_interval_bytes)
+
+    def _rebuild_lineage(self, segments: Segments, stop: int) -> Lineage:
+        """The epochs of the segments before number *stop*; recovery finds those of the rest."""
+        lineage = Lineage(self._directory, self._disk, [])
+
+        def on_batch(_: int, __: int, header: BatchHeader) -> None:
+            lineage.note(header.leader_epoch, header.base_offset)
+
+        for i in range(min(stop, len(segments))):
+            walk_segment(segments[i], on_batch)
+        return lineage
+
+    def _producers_at(self, start: int, segments: Segments, snapshots: Snapshots, lineage: Lineage) -> Recovery:
+        """Producer state of all batches below *start*: the newest good snapshot, and a replay from there."""
+        found = snapshots.newest(start, self._now_ms, self._name, self._context.set_aside)
+        offset, producers = (segments.first.base, Producers()) if found is None else found
+        recovery = Recovery(self._name, self._disk, self._context.set_aside, producers, lineage, self._now_ms)
+        if offset >= start:
+            return recovery
+        for i, segment in enumerate(segments):
+            next_base = segments.next_base(i)
+            if segment.base >= start or (next_base is not None and next_base <= offset):
+                continue
+            if segment.base > offset and segment.base not in snapshots:
+                snapshots.write(segment.base, producers)
+            recovery.replay(segment, offset)
+        return recovery
+
+    def _recover(self, recovery: Recovery, segments: Segments, snapshots: Snapshots, first: int) -> int:
+        """Read segments from number *first* on again; the log end."""
+        end = segments[first].base
+        for i in range(first, len(segments)):
+            segment, next_base = segments[i], segments.next_base(i)
+            if segment.base > segments.first.base:
+                snapshots.write(segment.base, recovery.producers)
+            end = recovery.recover(segment, next_base, self._settings.index_interval_bytes)
+            if next_base is not None:
+                segment.close()
+        return end
+
+    def _finish_active(self, segment: Segment) -> None:
+        segment.extend_indexes(self._disk, self._settings.segment_index_bytes)
+        if segment.size_bytes:
+            segment.first_append_ms = self._created_ms(segment)
+
+    def _created_ms(self, segment: Segment) -> int:
+        """A time at or before the first append: the snapshot at its base was written when the segment was made."""
+        for path in (segment.path(Suffix.SNAPSHOT), self._directory / PARTITION_METADATA):
+            if path.exists():
+                return min(path.stat().st_mtime_ns // 1_000_000, segment.append_ms)
+        return segment.append_ms
+
+    def _log_start(self, first_base: int) -> int:
+        """Tiered: where the checkpoint says. Else never below the first segment that is left."""
+        given = self._given.log_start
+        if given is None:
+            return first_base
+        return given if self._settings.remote_storage_enable else max(given, first_base)

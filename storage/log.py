@@ -1,0 +1,351 @@
+"""One partition's local log: appends, rolls, reads, and the offsets that everybody asks for.
+
+The loop thread owns a Log; what it hands to threads (flush jobs) touches none of its state. Offsets ascend:
+log_start <= local_start <= last_stable <= high_watermark = log_end. The local part begins later than the log when
+older segments are in the bucket only.
+"""
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+from tierd.base.ids import TopicPartition, Uuid
+from tierd.config.topic import TopicSettings
+from tierd.storage.appending import Appended, SeedFiles, restart_empty, stamp, write_whole
+from tierd.storage.batch import BatchHeader, patch
+from tierd.storage.context import LogContext
+from tierd.storage.epochs import EpochEntry, parse_epochs
+from tierd.storage.errors import OffsetOutOfRange, StorageFailed
+from tierd.storage.flush import FlushJob, flush_job
+from tierd.storage.loader import LoadedLog
+from tierd.storage.log_read import LogReader
+from tierd.storage.log_views import closed_views, partition_view
+from tierd.storage.producers import Producers
+from tierd.storage.recovery import Cut
+from tierd.storage.replay import aborted_entry, take_in
+from tierd.storage.roll import must_roll, roll_segments
+from tierd.storage.segment import Segment
+from tierd.storage.snapshot import parse_snapshot
+from tierd.storage.timelookup import TimeLookup
+from tierd.storage.validate import check_batch
+from tierd.storage.view import AbortedTxn, LogSlice, PartitionView, SegmentView, TimestampOffset
+
+log = logging.getLogger(__name__)
+
+_EXPIRE_EVERY_MS = 600_000
+_NO_EPOCH = -1
+
+
+class Log:
+    """See the module. `settings` may be assigned at any time and holds from the next append on."""
+
+    def __init__(
+        self, context: LogContext, name: TopicPartition, topic_id: Uuid, directory: Path, settings: TopicSettings,
+        loaded: LoadedLog,
+    ) -> None:  # fmt: skip
+        self._context = context
+        self.name = name
+        self.topic_id = topic_id
+        self.directory = directory
+        self.settings = settings
+        self._where = str(name)
+        self._segments = loaded.segments
+        self._producers = loaded.producers
+        self._lineage = loaded.lineage
+        self._snapshots = loaded.snapshots
+        self._reader = LogReader(self._segments, context.indexes)
+        self._times = TimeLookup(self._segments, context.indexes, self._reader)
+        self.log_start = loaded.log_start
+        self.log_end = loaded.log_end
+        self.recovery_point = loaded.recovery_point
+        self.cuts: list[Cut] = loaded.cuts
+        """What recovery took out of it at this start."""
+        self.failed: str | None = None
+        """Why the log takes no more appends, after a write or flush whose outcome is unknown."""
+        self._sealed = self._segments[self._segments.find(loaded.recovery_point)].base
+        self._parent: Path | None = directory.parent
+        self._flushed_ms = context.clock.monotonic_ms()
+        self._expire_at_ms = 0
+        self._begun = False
+        latest = self._lineage.latest
+        self.leader_epoch = _NO_EPOCH if latest is None else latest
+        self.local_start = max(self._segments.first.base, self.log_start)
+        self._find_last_stable()
+
+    def __repr__(self) -> str:
+        return f"Log({self.directory}, [{self.log_start}, {self.log_end}), local from {self.local_start})"
+
+    @property
+    def high_watermark(self) -> int:
+        """There is one replica: what is appended is committed."""
+        return self.log_end
+
+    def _find_last_stable(self) -> None:
+        oldest = self._producers.first_open
+        self.last_stable = self.log_end if oldest is None else min(max(oldest[0], self.log_start), self.log_end)
+
+    # -- beginning a run --
+
+    def begin(self, epoch: int, first_append: int, seed: SeedFiles | None = None) -> None:
+        """Enter the leader epoch of this run; needed before the first append, durable when it returns.
+
+        *first_append* is where the bucket's copy ends: when the disk has fallen behind, the log restarts empty there,
+        with *seed* as its memory; the old local segments are set aside. Raises EpochRefused, DiskFull, OSError.
+        """
+        first_append = max(first_append, self.log_start)
+        if first_append > self.log_end:
+            self._restart_at(first_append, seed)
+        self._lineage.enter(epoch, self.log_end)
+        self.leader_epoch = epoch
+        self._begun = True
+
+    def _restart_at(self, offset: int, seed: SeedFiles | None) -> None:
+        log.warning(
+            "the disk is behind the bucket", extra={"partition": self._where, "end": self.log_end, "to": offset}
+        )
+        if seed is not None:
+            entries = parse_snapshot(seed.snapshot, "snapshot in the bucket")
+            self._producers = Producers.from_entries(entries, self._context.clock.now_ms())
+            self._lineage.replace(parse_epochs(seed.leader_epochs, "leader epochs in the bucket"))
+            self._lineage.save()  # first: a start after a crash drops what lies beyond the old end, and comes here again
+        restart_empty(self._context, self.name, self._segments, self._snapshots, self._producers, offset, self.settings)
+        self.log_end = self.local_start = self.recovery_point = self._sealed = offset
+        self._find_last_stable()
+
+    # -- appending --
+
+    def append(self, records: memoryview, *, now_ms: int, internal: bool = False) -> Appended:
+        """Write the one batch in *records* (patched in place) at the log end; visible to readers at once.
+
+        *internal* batches come from tierd itself. Raises the AppendRefused family, DiskFull and StorageFailed; after
+        any of them nothing of the batch is in the log.
+        """
+        settings = self.settings
+        header = check_batch(records, settings, now_ms, internal=internal, where=self._where)
+        if header.producer_id >= 0 and not header.control:
+            known = self._producers.check(header)
+            if known is not None:
+                return Appended(known.first_offset, known.last_offset + 1, known.timestamp_ms, True)
+        self._ready(header.size_bytes)
+        batch = records if records.nbytes == header.size_bytes else records[: header.size_bytes]
+        log_append_time_ms = stamp(batch, header, settings, now_ms)
+        base = self.log_end
+        if must_roll(self._segments.active, header, base, settings):
+            self.roll()
+        active = self._segments.active
+        patch(batch, 0, base, self.leader_epoch)
+        header.base_offset = base
+        self._write(active, batch)
+        active.note(header, now_ms, settings.index_interval_bytes)
+        self.log_end = header.next_offset
+        if header.producer_id >= 0:
+            self._learn(header, batch, active, now_ms)
+        elif self._producers.first_open is None:
+            self.last_stable = self.log_end
+        return Appended(base, self.log_end, log_append_time_ms)
+
+    def _ready(self, size_bytes: int) -> None:
+        if self.failed is not None:
+            raise StorageFailed(f"{self.failed}; restart to recover from the disk")
+        if not self._begun:
+            raise StorageFailed(f"{self.directory}: no leader epoch has begun")
+        self._context.reserve.take(size_bytes)
+
+    def _write(self, active: Segment, batch: memoryview) -> None:
+        try:
+            write_whole(active, batch)
+        except StorageFailed as error:
+            self.failed = str(error)
+            raise
+
+    def _learn(self, header: BatchHeader, batch: memoryview, active: Segment, now_ms: int) -> None:
+        entry = aborted_entry(take_in(self._producers, header, batch, now_ms))
+        if entry is not None:
+            active.note_aborted(entry)
+        self._find_last_stable()
+
+    def roll(self) -> bool:
+        """Close the active segment and open the next; False when it is empty. Readers keep their descriptors.
+
+        Raises DiskFull, OSError: then the old one is still active.
+        """
+        if not self._segments.active.size_bytes:
+            return False
+        context = self._context
+        roll_segments(
+            self._segments, self.log_end, context.fds, context.disk, context.indexes, self._snapshots,
+            self._producers, self.settings,
+        )  # fmt: skip
+        return True
+
+    def maybe_roll(self, now_ms: int) -> bool:
+        """Housekeeping: roll a segment that has been written to for `segment.ms`, forget silent producers."""
+        if now_ms >= self._expire_at_ms:
+            self._expire_at_ms = now_ms + _EXPIRE_EVERY_MS
+            self._producers.expire(now_ms)
+        first_ms, segment_ms = self._segments.active.first_append_ms, self.settings.segment_ms
+        if first_ms is None or segment_ms is None or now_ms - first_ms <= segment_ms:
+            return False
+        return self.roll()
+
+    # -- reading --
+
+    def read(self, offset: int, max_bytes: int, *, committed: bool) -> LogSlice:
+        """Whole batches from the first whose last offset is at or above *offset*; release the slice once sent.
+
+        The first batch comes even above *max_bytes*. Empty at the end of what may be read. Raises OffsetOutOfRange
+        outside [local_start, log_end], CorruptFile, OSError.
+        """
+        end = self.log_end
+        if not self.local_start <= offset <= end:
+            raise OffsetOutOfRange(offset, self.local_start, end)
+        return self._reader.read(offset, max_bytes, self.last_stable if committed else end, end, committed=committed)
+
+    def batches(self, start: int | None = None, stop: int | None = None) -> Iterator[tuple[BatchHeader, bytes]]:
+        """Every local batch that lies in [start, stop), whole, oldest first. Raises CorruptFile, OSError."""
+        begin = max(self.local_start, start or 0)
+        return self._reader.batches(begin, self.log_end if stop is None else min(stop, self.log_end))
+
+    def aborted(self, start: int, stop: int) -> tuple[AbortedTxn, ...]:
+        """Aborted transactions that begin below *stop* and end at or above *start*, as far as local indexes know."""
+        return self._reader.aborted(start, stop)
+
+    def by_time(self, timestamp_ms: int, *, committed: bool = False) -> TimestampOffset | None:
+        """The first local record with a timestamp of at least *timestamp_ms*; None when there is none to be seen."""
+        stop = self.last_stable if committed else self.log_end
+        return self._found(self._times.first_at(timestamp_ms, self.local_start, stop))
+
+    def largest_timestamp(self, *, committed: bool = False) -> TimestampOffset | None:
+        """The earliest local record that has the largest timestamp; None when there is none to be seen."""
+        stop = self.last_stable if committed else self.log_end
+        return self._found(self._times.largest(self.local_start, stop))
+
+    def _found(self, record: tuple[int, int] | None) -> TimestampOffset | None:
+        if record is None:
+            return None
+        return TimestampOffset(record[0], record[1], self._lineage.epoch_at(record[0]))
+
+    @property
+    def epochs(self) -> tuple[EpochEntry, ...]:
+        return self._lineage.entries
+
+    def epoch_at(self, offset: int) -> int | None:
+        """The leader epoch that holds *offset*."""
+        return self._lineage.epoch_at(offset)
+
+    def epoch_end(self, epoch: int) -> tuple[int, int] | None:
+        """(largest epoch <= *epoch* in the log, offset where it ends); None when all are larger."""
+        return self._lineage.end_of(epoch, self.log_end)
+
+    @property
+    def largest_producer_id(self) -> int | None:
+        """The largest producer id that the log knows of; ids given out must be above it."""
+        return self._producers.largest_id
+
+    # -- views --
+
+    @property
+    def start_must_be_kept(self) -> bool:
+        """Whether the checkpoint must list log start: in a tiered partition, or where no segment begins there."""
+        return self.settings.remote_storage_enable or self.log_start > self._segments.first.base
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of batches on the local disk."""
+        return sum(segment.size_bytes for segment in self._segments)
+
+    def closed(self) -> tuple[SegmentView, ...]:
+        """The closed segments, oldest first."""
+        return closed_views(self._segments)
+
+    def view(self) -> PartitionView:
+        """The whole state, as the tierer plans with it. Raises OSError."""
+        pinned_by = None
+        oldest = self._producers.first_open
+        if oldest is not None:
+            pinned_by = f"producer {oldest[1]} has had a transaction open since offset {oldest[0]}"
+        return partition_view(self, self._segments, pinned_by)
+
+    # -- durability --
+
+    def unflushed(self, *, active: bool = False) -> FlushJob | None:
+        """What to fsync so that every closed segment (with *active* everything) is durable; None when it is already."""
+        if self.failed is not None:
+            return None
+        return flush_job(
+            self._segments, self.recovery_point, self._sealed, self._context.disk, self._parent,
+            active_to=self.log_end if active else None,
+        )  # fmt: skip
+
+    def flush_due(self, now_monotonic_ms: int) -> bool:
+        """Whether `flush.messages` or `flush.ms` asks for `unflushed(active=True)`."""
+        behind = self.log_end - self.recovery_point
+        if not behind:
+            return False
+        messages, ms = self.settings.flush_messages, self.settings.flush_ms
+        if messages is not None and behind >= messages:
+            return True
+        return ms is not None and now_monotonic_ms - self._flushed_ms >= ms
+
+    def flushed(self, job: FlushJob) -> None:
+        """*job* has run: move the recovery point, or take no more appends when it failed."""
+        if job.failed:
+            self.failed = "an fsync failed, what is on the disk is unknown"
+            return
+        self.recovery_point = max(self.recovery_point, job.upto)
+        self._sealed = max(self._sealed, job.sealed)
+        self._flushed_ms = self._context.clock.monotonic_ms()
+        if job.parent is not None:
+            self._parent = None
+
+    # -- what leaves --
+
+    def move_log_start(self, offset: int) -> int:
+        """Move log start up to *offset*, durable before any file goes, and drop the segments below; log start now."""
+        offset = min(offset, self.log_end)
+        if offset > self.log_start:
+            self.log_start = offset
+            self._context.persist_start(self.name, offset)
+            if self._lineage.cut_start(offset):
+                self._lineage.save()
+            self._drop_below(offset)
+            self._find_last_stable()
+        return self.log_start
+
+    def evict(self, local_start: int) -> int:
+        """Drop closed segments that end at or below *local_start*; the local start now.
+
+        Log start stays and is durable first. Nothing that is not flushed or that an open transaction holds is dropped.
+        """
+        self._context.persist_start(self.name, self.log_start)
+        self._drop_below(min(local_start, self.recovery_point, self.last_stable))
+        return self.local_start
+
+    def _drop_below(self, offset: int) -> None:
+        gone = self._segments.below(offset)
+        if gone:
+            self._segments.drop(len(gone))
+            for segment in gone:
+                self._context.indexes.forget(segment)
+                self._snapshots.forget(segment.base)
+            self._context.trash.throw(gone, self.settings.file_delete_delay_ms)
+        self.local_start = max(self._segments.first.base, self.log_start)
+
+    def prepare_close(self) -> FlushJob | None:
+        """Trim the active segment and write the snapshot at the log end; then run the job and call `flushed`."""
+        active = self._segments.active
+        if self.failed is not None or active.builder is None:
+            return None
+        active.seal(self._context.disk, preallocated=self.settings.preallocate)
+        if self.log_end > self._segments.first.base and self.log_end not in self._snapshots:
+            self._snapshots.write(self.log_end, self._producers)
+        return flush_job(
+            self._segments, self.recovery_point, self._sealed, self._context.disk, self._parent,
+            active_to=self.log_end, closing=True,
+        )  # fmt: skip
+
+    def close(self) -> None:
+        """Give back the descriptors; slices that are out keep theirs."""
+        for segment in self._segments:
+            self._context.indexes.forget(segment)
+            segment.handle.drop()

@@ -1,0 +1,196 @@
+"""Reading the local log: which bytes answer a fetch (FORMAT-FACTS section 10). Loop thread only.
+
+Only batch headers are read here; the records go from the file to the socket. The usual read, one that goes on where
+an earlier one stopped, needs no look at the disk at all.
+"""
+
+import os
+import struct
+from collections.abc import Iterator
+
+from tierd.base.errors import CorruptFile
+from tierd.storage.fdcache import FileHandle
+from tierd.storage.header import HEADER_BYTES, LENGTH_END, MAGIC, BatchHeader, parse_header
+from tierd.storage.indexcache import IndexCache
+from tierd.storage.segment import Segment
+from tierd.storage.segments import Segments
+from tierd.storage.sparse import OffsetEntries
+from tierd.storage.view import EMPTY_SLICE, AbortedTxn, FileSpan, LogSlice
+
+_HEAD = struct.Struct(">qi4xb6xi")  # base offset, length, magic, last offset delta
+_HEAD_BYTES = 27
+assert _HEAD.size == _HEAD_BYTES
+_WINDOW_BYTES = 4096
+_MAX_SPANS = 64
+"""A read goes no further than this many segments, so that its descriptors stay few."""
+
+Head = tuple[int, int, int, int]
+"""Position, base offset, last offset, size in bytes of a batch."""
+
+
+class LogReader:
+    """Finds batches in the segments of one partition."""
+
+    def __init__(self, segments: Segments, indexes: IndexCache) -> None:
+        self._segments = segments
+        self._indexes = indexes
+
+    def read(self, offset: int, max_bytes: int, stop: int, log_end: int, *, committed: bool) -> LogSlice:
+        """Whole batches below *stop* from the first whose last offset is at or above *offset*.
+
+        The first one comes even above *max_bytes*. With *committed* the aborted transactions among them are named.
+        """
+        if offset >= stop:
+            return EMPTY_SLICE
+        handles: list[FileHandle] = []
+        try:
+            spans, at = self._spans(offset, max_bytes, stop, log_end, handles)
+            aborted: tuple[AbortedTxn, ...] = ()
+            if committed and spans:
+                last = spans[-1]
+                aborted = self.aborted(offset, self._bound(at, last.position + last.length, log_end))
+        except BaseException:
+            _release(handles)
+            raise
+        if len(spans) == 1:
+            return LogSlice((spans[0],), spans[0].length, aborted, None, handles[0].release)
+        if not spans:
+            return EMPTY_SLICE
+        length = sum(span.length for span in spans)
+        return LogSlice(tuple(spans), length, aborted, None, lambda: _release(handles))
+
+    def _spans(
+        self, offset: int, max_bytes: int, stop: int, log_end: int, handles: list[FileHandle]
+    ) -> tuple[list[FileSpan], int]:
+        """Spans with their handles acquired into *handles*, and the number of the segment that the last one is in."""
+        segments = self._segments
+        spans: list[FileSpan] = []
+        at = segments.find(offset)
+        while True:
+            segment, next_base = segments[at], segments.next_base(at)
+            whole = stop >= (log_end if next_base is None else next_base)
+            if segment.size_bytes:
+                fd = segment.handle.acquire()
+                handles.append(segment.handle)
+                start = self.locate(segment, fd, offset)
+                end = full = segment.size_bytes if whole else self.locate(segment, fd, stop)
+                if end - start > max_bytes:
+                    end = self._cut(segment, fd, start, start + max_bytes, full, first=not spans)
+                elif next_base is None and whole:
+                    segment.hint(stop, end)
+                if end > start:
+                    spans.append(FileSpan(fd, start, end - start))
+                    max_bytes -= end - start
+                else:
+                    handles.pop().release()
+                if end < full:
+                    return spans, at
+            if next_base is None or next_base >= stop or len(spans) >= _MAX_SPANS or (spans and max_bytes <= 0):
+                return spans, at
+            offset = next_base
+            at += 1
+
+    def locate(self, segment: Segment, fd: int, offset: int) -> int:
+        """Position of the first batch of *segment* whose last offset is at or above *offset*; its size when none is.
+
+        An index entry that does not lead to the batch it names makes the index be rebuilt.
+        """
+        if offset <= segment.base:
+            return 0
+        position = segment.hints.get(offset)
+        if position is not None:
+            return position
+        entries = self._entries(segment)
+        try:
+            return _seek(segment, fd, entries, offset)
+        except CorruptFile:
+            if segment.builder is not None:
+                raise
+            return _seek(segment, fd, self._indexes.renew(segment).offsets, offset)
+
+    def _cut(self, segment: Segment, fd: int, start: int, limit: int, end: int, *, first: bool) -> int:
+        """The last end of a batch at or before *limit*; with *first* after one batch at least."""
+        begin = max(start, self._entries(segment).floor_position(limit))
+        for position, base, _, size in heads(fd, begin, end, segment.where):
+            if position + size > limit and not (first and position == start):
+                segment.hint(base, position)
+                return position
+        return end
+
+    def _entries(self, segment: Segment) -> OffsetEntries:
+        return segment.builder.offsets if segment.builder is not None else self._indexes.of(segment).offsets
+
+    def _bound(self, at: int, end_position: int, log_end: int) -> int:
+        """An offset above all that lies before *end_position* of segment *at*, as near as the index tells."""
+        found = self._entries(self._segments[at]).offset_from(end_position)
+        if found is not None:
+            return found
+        next_base = self._segments.next_base(at)
+        return log_end if next_base is None else next_base
+
+    def aborted(self, start: int, stop: int) -> tuple[AbortedTxn, ...]:
+        """Aborted transactions that begin below *stop* and whose marker is at or above *start*, in marker order."""
+        found = []
+        for at in range(self._segments.find(start), len(self._segments)):
+            segment = self._segments[at]
+            if not segment.has_txn_index:
+                continue
+            for entry in segment.aborted():
+                if entry.marker_offset >= start and entry.first_offset < stop:
+                    found.append(AbortedTxn(entry.producer_id, entry.first_offset))
+                if entry.last_stable >= stop:
+                    return tuple(found)
+        return tuple(found)
+
+    def batches(self, offset: int, stop: int) -> Iterator[tuple[BatchHeader, bytes]]:
+        """Every batch from *offset* on that begins below *stop*, whole. Raises CorruptFile, OSError."""
+        for at in range(self._segments.find(offset), len(self._segments)):
+            segment = self._segments[at]
+            if segment.base >= stop:
+                return
+            if not segment.size_bytes:
+                continue
+            fd = segment.handle.acquire()
+            try:
+                begin = self.locate(segment, fd, offset)
+                for position, base, _, size in heads(fd, begin, segment.size_bytes, segment.where):
+                    if base >= stop:
+                        return
+                    batch = os.pread(fd, size, position)
+                    yield parse_header(batch, 0, segment.where), batch
+            finally:
+                segment.handle.release()
+
+
+def _seek(segment: Segment, fd: int, entries: OffsetEntries, offset: int) -> int:
+    at = entries.floor_at(offset)
+    begin = entries.positions[at] if at >= 0 else 0
+    expected = entries.relatives[at] + entries.base if at >= 0 else None
+    for position, _, last, _ in heads(fd, begin, segment.size_bytes, segment.where):
+        if expected is not None and last != expected:
+            raise CorruptFile(segment.where, position, f"the index says {expected} where the batch ends at {last}")
+        if last >= offset:
+            return position
+        expected = None
+    return segment.size_bytes
+
+
+def heads(fd: int, position: int, end: int, where: str) -> Iterator[Head]:
+    """The batches from *position*, where one must begin, to *end*. Raises CorruptFile."""
+    window, start = b"", position
+    while position < end:
+        if position + _HEAD_BYTES > start + len(window):
+            window, start = os.pread(fd, min(_WINDOW_BYTES, end - position), position), position
+            if len(window) < _HEAD_BYTES:
+                raise CorruptFile(where, position, f"no room for a batch header of {HEADER_BYTES} bytes")
+        base, length, magic, delta = _HEAD.unpack_from(window, position - start)
+        size = length + LENGTH_END
+        if magic != MAGIC or size < HEADER_BYTES or delta < 0 or position + size > end:
+            raise CorruptFile(where, position, f"no batch begins here (magic {magic}, {size} bytes)")
+        yield position, base, base + delta, size
+        position += size
+
+
+def _release(handles: list[FileHandle]) -> None:
+    for handle in handles:
+        handle.release()

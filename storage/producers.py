@@ -1,0 +1,236 @@
+"""What a partition remembers of each producer: duplicates, gaps, fencing, open transactions (SEMANTICS.md, "Produce").
+
+Pure state: batches in, verdicts out. `check` decides about a batch before it is written, `update` takes in one that
+is; recovery calls only `update`, since what is in the log was accepted once.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from operator import attrgetter
+
+from tierd.storage.batch import BatchHeader, ControlType
+from tierd.storage.errors import OutOfOrderSequence, ProducerFenced
+from tierd.storage.snapshot import ProducerEntry
+
+REMEMBERED_BATCHES = 5
+"""Duplicates of this many batches are recognised; a client may have as many requests in flight."""
+EXPIRE_MS = 86_400_000
+"""A producer unheard of for so long is forgotten, unless its transaction is open (Kafka's default)."""
+_SEQUENCES = 2**31
+
+
+@dataclass(slots=True)
+class WrittenBatch:
+    """One batch of a producer that is in the log."""
+
+    first_sequence: int
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp_ms: int
+
+    @property
+    def first_offset(self) -> int:
+        return self.last_offset - self.offset_delta
+
+
+@dataclass(frozen=True, slots=True)
+class CompletedTxn:
+    """A transaction that a marker has just ended."""
+
+    producer_id: int
+    first_offset: int
+    marker_offset: int
+    aborted: bool
+    last_stable: int
+    """Last stable offset after the marker."""
+
+
+class Producer:
+    """The state of one producer id."""
+
+    __slots__ = ("batches", "coordinator_epoch", "epoch", "producer_id", "seen_ms", "timestamp_ms", "txn_first_offset")
+
+    def __init__(self, producer_id: int, epoch: int) -> None:
+        self.producer_id = producer_id
+        self.epoch = epoch
+        self.batches: deque[WrittenBatch] = deque(maxlen=REMEMBERED_BATCHES)
+        self.timestamp_ms = -1
+        self.coordinator_epoch: int | None = None
+        self.txn_first_offset: int | None = None
+        self.seen_ms = 0
+        """Wall clock when it was last heard of; record times may be of any age."""
+
+    def enter_epoch(self, epoch: int) -> None:
+        if epoch != self.epoch:
+            self.epoch = epoch
+            self.batches.clear()
+
+    def find(self, first_sequence: int, last_sequence: int) -> WrittenBatch | None:
+        for batch in self.batches:
+            if batch.first_sequence == first_sequence and batch.last_sequence == last_sequence:
+                return batch
+        return None
+
+    @property
+    def next_sequence(self) -> int:
+        return (self.batches[-1].last_sequence + 1) % _SEQUENCES if self.batches else 0
+
+    def entry(self) -> ProducerEntry:
+        last = self.batches[-1] if self.batches else None
+        return ProducerEntry(
+            producer_id=self.producer_id,
+            epoch=self.epoch,
+            last_sequence=last.last_sequence if last else None,
+            last_offset=last.last_offset if last else None,
+            offset_delta=last.offset_delta if last else 0,
+            timestamp_ms=self.timestamp_ms,
+            coordinator_epoch=self.coordinator_epoch,
+            txn_first_offset=self.txn_first_offset,
+        )
+
+
+class Producers:
+    """All producers of one partition. Loop thread only."""
+
+    def __init__(self) -> None:
+        self._producers: dict[int, Producer] = {}
+        self._open: dict[int, int] = {}
+        """Producer id -> first offset of its open transaction; offsets ascend, for transactions begin in log order."""
+
+    def __len__(self) -> int:
+        return len(self._producers)
+
+    @property
+    def producers(self) -> Iterable[Producer]:
+        return self._producers.values()
+
+    @property
+    def first_open(self) -> tuple[int, int] | None:
+        """(first offset, producer id) of the oldest open transaction, or None."""
+        for producer_id, first_offset in self._open.items():
+            return first_offset, producer_id
+        return None
+
+    @property
+    def largest_id(self) -> int | None:
+        return max(self._producers, default=None)
+
+    def check(self, header: BatchHeader) -> WrittenBatch | None:
+        """The batch that *header* repeats, or None when it is new and may be written.
+
+        Raises ProducerFenced and OutOfOrderSequence.
+        """
+        producer = self._producers.get(header.producer_id)
+        if producer is None:
+            return None  # its state may have expired: any first sequence is taken
+        first = header.base_sequence
+        if header.producer_epoch < producer.epoch:
+            raise ProducerFenced(
+                f"producer {header.producer_id} writes in epoch {header.producer_epoch}, epoch {producer.epoch} is known"
+            )
+        if header.producer_epoch > producer.epoch:
+            if first != 0:
+                raise OutOfOrderSequence(
+                    f"producer {header.producer_id} begins epoch {header.producer_epoch} at sequence {first}, not 0"
+                )
+            return None
+        duplicate = producer.find(first, last_sequence(header))
+        if duplicate is None and first != producer.next_sequence:
+            raise OutOfOrderSequence(
+                f"producer {header.producer_id} sends sequence {first}, {producer.next_sequence} is next"
+            )
+        return duplicate
+
+    def update(self, header: BatchHeader, seen_ms: int) -> None:
+        """Take in a data batch with a producer id that is in the log now."""
+        producer = self._entered(header.producer_id, header.producer_epoch, seen_ms)
+        last_offset = header.last_offset
+        producer.batches.append(
+            WrittenBatch(
+                header.base_sequence,
+                last_sequence(header),
+                last_offset,
+                header.last_offset_delta,
+                header.max_timestamp_ms,
+            )
+        )
+        producer.timestamp_ms = header.max_timestamp_ms
+        if header.transactional and producer.txn_first_offset is None:
+            producer.txn_first_offset = header.base_offset
+            self._open[header.producer_id] = header.base_offset
+
+    def end_txn(self, header: BatchHeader, kind: int, coordinator_epoch: int, seen_ms: int) -> CompletedTxn | None:
+        """Take in a transaction marker; None when its producer had no transaction open here."""
+        producer = self._entered(header.producer_id, header.producer_epoch, seen_ms)
+        producer.timestamp_ms = header.max_timestamp_ms
+        producer.coordinator_epoch = coordinator_epoch
+        first_offset, producer.txn_first_offset = producer.txn_first_offset, None
+        self._open.pop(header.producer_id, None)
+        if first_offset is None:
+            return None
+        oldest = self.first_open
+        return CompletedTxn(
+            producer_id=header.producer_id,
+            first_offset=first_offset,
+            marker_offset=header.base_offset,
+            aborted=kind == ControlType.ABORT,
+            last_stable=oldest[0] if oldest else header.base_offset + 1,
+        )
+
+    def _entered(self, producer_id: int, epoch: int, seen_ms: int) -> Producer:
+        producer = self._producers.get(producer_id)
+        if producer is None:
+            producer = self._producers[producer_id] = Producer(producer_id, epoch)
+        else:
+            producer.enter_epoch(epoch)
+        producer.seen_ms = seen_ms
+        return producer
+
+    def expire(self, now_ms: int) -> int:
+        """Forget producers unheard of for EXPIRE_MS, those with an open transaction apart; give their number."""
+        gone = [
+            producer.producer_id
+            for producer in self._producers.values()
+            if producer.txn_first_offset is None and now_ms - producer.seen_ms > EXPIRE_MS
+        ]
+        for producer_id in gone:
+            del self._producers[producer_id]
+        return len(gone)
+
+    def entries(self) -> list[ProducerEntry]:
+        """What a snapshot holds: of each producer the last batch only."""
+        return [producer.entry() for producer in self._producers.values()]
+
+    @classmethod
+    def from_entries(cls, entries: Iterable[ProducerEntry], seen_ms: int) -> "Producers":
+        """The state that a snapshot holds. Being loaded counts as being heard of: Kafka drops those whose *record*
+        time is old, and so takes a retry of old data for new; keeping them is the safe side, EXPIRE_MS bounds it."""
+        self = cls()
+        for entry in entries:
+            producer = self._producers[entry.producer_id] = Producer(entry.producer_id, entry.epoch)
+            producer.timestamp_ms = entry.timestamp_ms
+            producer.coordinator_epoch = entry.coordinator_epoch
+            producer.txn_first_offset = entry.txn_first_offset
+            producer.seen_ms = seen_ms
+            if entry.last_offset is not None and entry.last_sequence is not None:
+                producer.batches.append(
+                    WrittenBatch(
+                        (entry.last_sequence - entry.offset_delta) % _SEQUENCES,
+                        entry.last_sequence,
+                        entry.last_offset,
+                        entry.offset_delta,
+                        entry.timestamp_ms,
+                    )
+                )
+        in_txn = [p for p in self._producers.values() if p.txn_first_offset is not None]
+        for producer in sorted(in_txn, key=attrgetter("txn_first_offset")):
+            assert producer.txn_first_offset is not None
+            self._open[producer.producer_id] = producer.txn_first_offset
+        return self
+
+
+def last_sequence(header: BatchHeader) -> int:
+    """Sequence of the batch's last record; they wrap from 2^31-1 to 0."""
+    return (header.base_sequence + header.last_offset_delta) % _SEQUENCES

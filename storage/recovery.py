@@ -1,0 +1,143 @@
+"""Reading segments again: after an unclean stop, and wherever an index, snapshot or epoch file is missing or wrong.
+
+What a segment holds is what a walk over its batches finds good (scan.py); everything else follows from that. The
+table of SEMANTICS.md, "Recovery", says what becomes of each kind of damage.
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tierd.base.disk import Disk
+from tierd.base.errors import CorruptFile
+from tierd.base.ids import TopicPartition
+from tierd.storage.batch import BatchHeader
+from tierd.storage.indexing import IndexBuilder
+from tierd.storage.lineage import Lineage
+from tierd.storage.names import Suffix
+from tierd.storage.producers import CompletedTxn, Producers
+from tierd.storage.replay import aborted_entry, take_in
+from tierd.storage.scan import SegmentScan, scan_segment
+from tierd.storage.segment import Indexes, Segment
+from tierd.storage.setaside import SetAside
+from tierd.storage.txnindex import AbortedEntry
+
+OnBatch = Callable[[int, int, BatchHeader], None]
+"""(descriptor, position, header) of each good batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Bytes that recovery took out of a segment."""
+
+    base: int
+    next_offset: int
+    """Offset after the last good batch that is left."""
+    position: int
+    size_bytes: int
+    reason: str
+
+
+def walk_segment(segment: Segment, on_batch: OnBatch, stop: int | None = None) -> SegmentScan:
+    """Walk the good batches of a segment; those at or above *stop*, the next segment's base, are not good."""
+    fd = segment.handle.acquire()
+    try:
+        scan = scan_segment(fd, segment.size_bytes, segment.base, segment.where)
+        for position, header in scan:
+            if stop is not None and header.last_offset >= stop:
+                scan.good_bytes, scan.next_offset = position, header.base_offset
+                scan.problem = CorruptFile(
+                    segment.where, position, f"offset {header.last_offset} is the next segment's"
+                )
+                break
+            on_batch(fd, position, header)
+        return scan
+    finally:
+        segment.handle.release()
+
+
+def rebuild_indexes(segment: Segment, disk: Disk, interval_bytes: int) -> Indexes:
+    """Make both indexes of a closed segment again from its log, as far as that is good, and write them."""
+    builder = IndexBuilder(segment.base)
+
+    def on_batch(_: int, position: int, header: BatchHeader) -> None:
+        builder.note(position, header.size_bytes, header.last_offset, header.max_timestamp_ms, interval_bytes)
+
+    walk_segment(segment, on_batch)
+    builder.note_time()
+    for suffix, raw in ((Suffix.INDEX, builder.offsets.to_bytes()), (Suffix.TIME_INDEX, builder.times.to_bytes())):
+        disk.write_new(segment.path(suffix), raw)
+        disk.fsync_file(segment.path(suffix))
+    builder.offsets.written, builder.times.written = len(builder.offsets), len(builder.times)
+    return Indexes(builder.offsets, builder.times)
+
+
+class Recovery:
+    """Re-reads segments of one partition in order and lets what it finds flow into producers and lineage."""
+
+    def __init__(
+        self, name: TopicPartition, disk: Disk, set_aside: SetAside, producers: Producers, lineage: Lineage, now_ms: int
+    ) -> None:
+        self._name = name
+        self._disk = disk
+        self._set_aside = set_aside
+        self._now_ms = now_ms
+        self.producers = producers
+        self.lineage = lineage
+        self.cuts: list[Cut] = []
+
+    def replay(self, segment: Segment, start: int) -> None:
+        """Take the batches from offset *start* on into the producer state; the files stay as they are."""
+
+        def on_batch(fd: int, position: int, header: BatchHeader) -> None:
+            if header.base_offset >= start:
+                self._take_in(fd, position, header)
+
+        walk_segment(segment, on_batch)
+
+    def recover(self, segment: Segment, next_base: int | None, interval_bytes: int) -> int:
+        """Keep the good part of the segment, set the rest aside, make its indexes again; give the offset after it.
+
+        The segment is left with a builder, as if it were active; `seal` and `close` it unless it is.
+        """
+        builder = IndexBuilder(segment.base)
+        aborted: list[AbortedEntry] = []
+
+        def on_batch(fd: int, position: int, header: BatchHeader) -> None:
+            builder.note(position, header.size_bytes, header.last_offset, header.max_timestamp_ms, interval_bytes)
+            self.lineage.note(header.leader_epoch, header.base_offset)
+            entry = aborted_entry(self._take_in(fd, position, header))
+            if entry is not None:
+                aborted.append(entry)
+
+        scan = walk_segment(segment, on_batch, next_base)
+        segment.activate(self._disk, builder)
+        if scan.good_bytes < segment.size_bytes:
+            self._cut(segment, scan)
+        segment.hints.clear()
+        self._rewrite(segment, aborted)
+        return scan.next_offset
+
+    def _take_in(self, fd: int, position: int, header: BatchHeader) -> CompletedTxn | None:
+        batch = os.pread(fd, header.size_bytes, position) if header.control else b""
+        return take_in(self.producers, header, batch, self._now_ms)
+
+    def _cut(self, segment: Segment, scan: SegmentScan) -> None:
+        path = segment.handle.path
+        kept = self._set_aside.cut(self._name, path, scan.good_bytes, segment.size_bytes)
+        if kept is not None:
+            reason = scan.problem.reason if scan.problem is not None else ""
+            self.cuts.append(
+                Cut(segment.base, scan.next_offset, scan.good_bytes, segment.size_bytes - scan.good_bytes, reason)
+            )
+        segment.handle.writer().truncate(scan.good_bytes)
+        segment.size_bytes = scan.good_bytes
+
+    def _rewrite(self, segment: Segment, aborted: list[AbortedEntry]) -> None:
+        """The index files from nothing: what is on disk may be anything."""
+        for suffix in (Suffix.INDEX, Suffix.TIME_INDEX):
+            self._disk.write_new(segment.path(suffix), b"")
+        if segment.has_txn_index:
+            self._disk.unlink(segment.path(Suffix.TXN_INDEX))
+        segment.set_aborted(aborted)
+        segment.write_indexes(self._disk, trim=True)

@@ -1,0 +1,34 @@
+"""The part of a file system that appends may not use, so that rolls, commits and evictions always have room."""
+
+from pathlib import Path
+
+from tierd.base.clock import Clock
+from tierd.base.disk import Disk
+from tierd.base.errors import DiskFull
+
+_LOOK_EVERY_MS = 1000
+
+
+class DiskReserve:
+    """Asks the file system about once a second and counts what is written between."""
+
+    def __init__(self, directory: Path, disk: Disk, clock: Clock, reserve_bytes: int) -> None:
+        self._directory = directory
+        self._disk = disk
+        self._clock = clock
+        self._reserve_bytes = reserve_bytes
+        self._left_bytes = 0
+        self._look_at_ms = -1
+
+    def take(self, size_bytes: int) -> None:
+        """Say that *size_bytes* are about to be written. Raises DiskFull when they would cut into the reserve."""
+        now_ms = self._clock.monotonic_ms()
+        if now_ms >= self._look_at_ms:
+            self._look_at_ms = now_ms + _LOOK_EVERY_MS
+            self._left_bytes = self._disk.free_bytes(self._directory) - self._reserve_bytes
+        if self._left_bytes < size_bytes:
+            raise DiskFull(
+                f"{self._directory}: {self._left_bytes + self._reserve_bytes} bytes are free, {self._reserve_bytes} of "
+                "them are the reserve (tierd.disk.reserve.bytes); evict, delete or add space"
+            )
+        self._left_bytes -= size_bytes

@@ -1,0 +1,85 @@
+"""Where bytes and files go that the log has no use for but that nobody may throw away: a folder in the state directory.
+
+Unsure means keep: recovery cuts nothing that it has not copied here first.
+"""
+
+import errno
+import os
+from pathlib import Path
+
+from tierd.base.disk import Disk
+from tierd.base.ids import TopicPartition
+from tierd.storage.names import partition_directory
+
+_PIECE_BYTES = 1024 * 1024
+
+
+class SetAside:
+    """One folder per partition below *root*; names say where the bytes came from."""
+
+    def __init__(self, root: Path, disk: Disk) -> None:
+        self._root = root
+        self._disk = disk
+        self.count = 0
+        """How many files were set aside in this run."""
+
+    def cut(self, tp: TopicPartition, path: Path, position: int, size_bytes: int) -> Path | None:
+        """Copy [position, size_bytes) of *path*, durable when this returns. None when there is nothing but zeros."""
+        with path.open("rb") as source:
+            if _only_zeros(source.fileno(), position, size_bytes):
+                return None
+            return self._copy(tp, f"{path.name}.{position}-{size_bytes}", source.fileno(), position, size_bytes)
+
+    def move(self, tp: TopicPartition, path: Path) -> Path:
+        """Take the file *path* itself out of the log."""
+        folder = self._folder(tp)
+        target = _free_name(folder, path.name)
+        try:
+            self._disk.replace(path, target)
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+            with path.open("rb") as source:
+                self._copy(tp, path.name, source.fileno(), 0, path.stat().st_size)
+            self._disk.unlink(path)
+        else:
+            self._disk.fsync_dir(folder)
+            self.count += 1
+        return target
+
+    def _copy(self, tp: TopicPartition, name: str, fd: int, position: int, stop: int) -> Path:
+        folder = self._folder(tp)
+        target = _free_name(folder, name)
+        file = self._disk.open(target, create=True)
+        try:
+            written = 0
+            while piece := os.pread(fd, min(_PIECE_BYTES, stop - position - written), position + written):
+                file.pwrite(piece, written)
+                written += len(piece)
+            file.fsync()
+        finally:
+            file.close()
+        self._disk.fsync_dir(folder)
+        self.count += 1
+        return target
+
+    def _folder(self, tp: TopicPartition) -> Path:
+        folder = self._root / partition_directory(tp)
+        self._disk.mkdir(folder)
+        return folder
+
+
+def _only_zeros(fd: int, position: int, stop: int) -> bool:
+    while piece := os.pread(fd, min(_PIECE_BYTES, stop - position), position):
+        if piece.count(0) != len(piece):
+            return False
+        position += len(piece)
+    return True
+
+
+def _free_name(folder: Path, name: str) -> Path:
+    target, number = folder / name, 1
+    while target.exists():
+        target = folder / f"{name}.{number}"
+        number += 1
+    return target

@@ -1,0 +1,77 @@
+"""Finding records by time in the local log (FORMAT-FACTS section 10, "ListOffsets by time"). Loop thread only.
+
+Unlike Kafka the search goes on when the first segment that might have the record has none: compaction empties segments.
+"""
+
+import os
+from collections.abc import Iterator
+
+from tierd.storage.header import HEADER_BYTES, parse_header
+from tierd.storage.indexcache import IndexCache
+from tierd.storage.log_read import LogReader, heads
+from tierd.storage.records import Record, iter_records
+from tierd.storage.segment import Segment
+from tierd.storage.segments import Segments
+
+Found = tuple[int, int]
+"""Offset and timestamp of a record."""
+
+
+class TimeLookup:
+    def __init__(self, segments: Segments, indexes: IndexCache, reader: LogReader) -> None:
+        self._segments = segments
+        self._indexes = indexes
+        self._reader = reader
+
+    def first_at(self, timestamp_ms: int, start: int, stop: int) -> Found | None:
+        """The first record in [start, stop) with a timestamp >= *timestamp_ms*. Raises CorruptFile, OSError."""
+        for at in range(self._segments.find(start), len(self._segments)):
+            segment = self._segments[at]
+            if segment.base >= stop:
+                return None
+            largest = segment.largest_timestamp()
+            if largest is None or largest[0] < timestamp_ms:
+                continue
+            begin = max(self._floor(segment, timestamp_ms), start)
+            for record in self._records(segment, begin, timestamp_ms):
+                if record.offset >= stop:
+                    return None
+                if record.offset >= start and record.timestamp_ms >= timestamp_ms:
+                    return record.offset, record.timestamp_ms
+        return None
+
+    def largest(self, start: int, stop: int) -> Found | None:
+        """The earliest record in [start, stop) that has the largest timestamp of the local log, if any."""
+        best: tuple[int, Segment, int] | None = None
+        for at in range(self._segments.find(start), len(self._segments)):
+            segment = self._segments[at]
+            largest = segment.largest_timestamp()
+            if largest is not None and (best is None or largest[0] > best[0]):
+                best = largest[0], segment, largest[1]
+        if best is None:
+            return None
+        timestamp_ms, segment, last_offset = best
+        for record in self._records(segment, max(last_offset, start), timestamp_ms):
+            if record.timestamp_ms >= timestamp_ms and start <= record.offset < stop:
+                return record.offset, record.timestamp_ms
+        return None
+
+    def _floor(self, segment: Segment, timestamp_ms: int) -> int:
+        """An offset below which no record of *segment* is as late as *timestamp_ms*, but for the batch it ends."""
+        times = segment.builder.times if segment.builder is not None else self._indexes.of(segment).times
+        found = times.floor(timestamp_ms)
+        return segment.base if found is None else found
+
+    def _records(self, segment: Segment, offset: int, timestamp_ms: int) -> Iterator[Record]:
+        """Records of the batches from the one that holds *offset* on which may be as late as *timestamp_ms*."""
+        if not segment.size_bytes:
+            return
+        fd = segment.handle.acquire()
+        try:
+            begin = self._reader.locate(segment, fd, offset)
+            for position, _, _, size in heads(fd, begin, segment.size_bytes, segment.where):
+                header = parse_header(os.pread(fd, HEADER_BYTES, position), 0, segment.where)
+                if header.max_timestamp_ms >= timestamp_ms:
+                    yield from iter_records(os.pread(fd, size, position), header, segment.where)
+        finally:
+            segment.handle.release()

@@ -1,0 +1,159 @@
+"""What a batch must be before it enters the log (the produce table of SEMANTICS.md, column "tierd").
+
+Everything is checked in place, in the buffer that the batch came in. Pure: no file, no clock.
+"""
+
+import struct
+
+from crc32c import crc32c
+
+from tierd.base.errors import CorruptFile
+from tierd.config.topic import TopicSettings
+from tierd.storage.batch import HEADER_BYTES, BatchHeader, check_crc, parse_header
+from tierd.storage.compression import Codec
+from tierd.storage.errors import (
+    BatchTooLarge,
+    CorruptBatch,
+    InvalidRecord,
+    InvalidTimestamp,
+    RecordError,
+    TransactionRefused,
+    UnsupportedCodec,
+)
+from tierd.storage.header import ATTRIBUTES_AT, CRC_AT, CRC_START, LENGTH_END, MAGIC, MAX_TIMESTAMP_AT
+from tierd.storage.records import iter_records
+
+_LENGTH = struct.Struct(">8xi4xb")  # length, magic
+_I64 = struct.Struct(">q")
+_U32 = struct.Struct(">I")
+_MAX_CODEC = max(Codec)
+_BIT_CONTROL_OR_TXN = 0x30
+_NO_TIMESTAMP = -1
+_LEAST_I64 = -(2**63)
+_MOST_RECORD_ERRORS = 100
+
+
+def check_batch(
+    records: memoryview, settings: TopicSettings, now_ms: int, *, internal: bool, where: str
+) -> BatchHeader:
+    """The header of the one batch in *records*, which may be followed by less than a batch.
+
+    *internal* batches come from tierd itself: control batches, transactions and any size are fine. Under
+    `tierd.validate.records=full` and in compacted topics every record is decoded, and a wrong largest timestamp is put
+    right in place. Raises the errors of tierd.storage.errors.
+    """
+    header = _framed(records)
+    if not internal:
+        _check_client_batch(records, header, settings)
+    elif not check_crc(records, 0, header.size_bytes):
+        raise CorruptBatch(f"{where}: the CRC of the batch does not match")
+    if settings.message_timestamp_type == "CreateTime":
+        _check_times(records, header, settings, now_ms, where)
+    if not internal and (settings.compacted or settings.tierd_validate_records == "full"):
+        _check_records(records, header, settings, where)
+    return header
+
+
+def _framed(records: memoryview) -> BatchHeader:
+    """The header of the first batch, once it is clear that there is one and no second."""
+    size = records.nbytes
+    if size < HEADER_BYTES:
+        raise InvalidRecord(f"a record batch has at least {HEADER_BYTES} bytes, got {size}")
+    length, magic = _LENGTH.unpack_from(records)
+    if magic != MAGIC:
+        if 0 <= magic < MAGIC:
+            raise InvalidRecord(f"record format magic {magic} is no longer written, only {MAGIC}")
+        raise CorruptBatch(f"Invalid magic found in record: {magic}")
+    batch_bytes = length + LENGTH_END
+    if batch_bytes > size:
+        raise InvalidRecord(f"the batch is cut short: it says {batch_bytes} bytes, {size} are there")
+    if batch_bytes < HEADER_BYTES:
+        raise CorruptBatch(f"the batch says {batch_bytes} bytes, its header alone has {HEADER_BYTES}")
+    if size - batch_bytes >= HEADER_BYTES:
+        second, _ = _LENGTH.unpack_from(records, batch_bytes)
+        if 0 < second + LENGTH_END <= size - batch_bytes:
+            raise InvalidRecord("more than one batch for one partition in one request")
+    return parse_header(records)
+
+
+def _check_client_batch(records: memoryview, header: BatchHeader, settings: TopicSettings) -> None:
+    if header.size_bytes > settings.max_message_bytes:
+        raise BatchTooLarge(f"a batch of {header.size_bytes} bytes, max.message.bytes is {settings.max_message_bytes}")
+    if not check_crc(records, 0, header.size_bytes):
+        raise CorruptBatch("the CRC of the batch does not match")
+    if header.attributes & _BIT_CONTROL_OR_TXN:
+        if header.control:
+            raise InvalidRecord("a client may not write control batches")
+        raise TransactionRefused(f"producer {header.producer_id} has no transaction that includes this partition")
+    if header.base_offset:
+        raise InvalidRecord(f"base offset {header.base_offset}, a client must send 0")
+    if header.count <= 0 or header.last_offset_delta != header.count - 1:
+        raise InvalidRecord(f"{header.count} records with a last offset delta of {header.last_offset_delta}")
+    if header.producer_id >= 0 and header.base_sequence < 0:
+        raise InvalidRecord(f"producer {header.producer_id} sends sequence {header.base_sequence}")
+    if header.codec > _MAX_CODEC:
+        raise UnsupportedCodec(f"compression codec {header.codec}, known are 0 to {int(_MAX_CODEC)}")
+
+
+def _check_times(records: memoryview, header: BatchHeader, settings: TopicSettings, now_ms: int, where: str) -> None:
+    """The header's own times decide; the records are looked at only to name those that are out of range."""
+    most = now_ms + settings.message_timestamp_after_max_ms
+    before_max_ms = settings.message_timestamp_before_max_ms
+    least = _LEAST_I64 if before_max_ms is None else now_ms - before_max_ms
+    if header.max_timestamp_ms <= most and (header.base_timestamp_ms >= least or header.max_timestamp_ms < 0):
+        return
+    errors: list[RecordError] = []
+    try:
+        for i, record in enumerate(iter_records(records, header, where)):
+            if record.timestamp_ms != _NO_TIMESTAMP and not least <= record.timestamp_ms <= most:
+                errors.append(_out_of_range(i, record.timestamp_ms, least, most))
+            if len(errors) == _MOST_RECORD_ERRORS:
+                break
+    except CorruptFile as error:
+        raise InvalidRecord(f"its records do not decode: {error.reason}") from error
+    if errors:
+        text = "One or more records have been rejected due to invalid timestamp"
+        raise InvalidTimestamp(text, tuple(errors))
+
+
+def _out_of_range(i: int, timestamp_ms: int, least: int, most: int) -> RecordError:
+    return RecordError(
+        i,
+        f"Timestamp {timestamp_ms} of message with offset {i} is out of range. "
+        f"The timestamp should be within [{least}, {most}]",
+    )
+
+
+def _check_records(records: memoryview, header: BatchHeader, settings: TopicSettings, where: str) -> None:
+    keyless: list[RecordError] = []
+    largest = _NO_TIMESTAMP
+    text = f"Compacted topic cannot accept message without key in topic partition {where}"
+    try:
+        for i, record in enumerate(iter_records(records, header, where)):
+            if record.offset != header.base_offset + i:
+                raise InvalidRecord(f"record {i} of the batch has offset delta {record.offset - header.base_offset}")
+            largest = max(largest, record.timestamp_ms)
+            if record.key is None and settings.compacted:
+                keyless.append(RecordError(i, text))
+    except CorruptFile as error:
+        raise InvalidRecord(f"its records do not decode: {error.reason}") from error
+    if keyless:
+        raise InvalidRecord(_keyless_text(keyless), tuple(keyless[:_MOST_RECORD_ERRORS]))
+    if settings.message_timestamp_type == "CreateTime" and largest != header.max_timestamp_ms:
+        _put_largest_timestamp(records, header, largest)
+
+
+def _keyless_text(keyless: list[RecordError]) -> str:
+    shown = ", ".join(f"RecordError(batchIndex={e.batch_index}, message={e.message!r})" for e in keyless[:3])
+    return (
+        f"One or more records have been rejected due to {len(keyless)} record errors in total, "
+        f"and only showing the first three errors at most: [{shown}]"
+    )
+
+
+def _put_largest_timestamp(records: memoryview, header: BatchHeader, timestamp_ms: int) -> None:
+    """The producer's maximum is wrong or missing: store the right one, with a new CRC."""
+    _I64.pack_into(records, MAX_TIMESTAMP_AT, timestamp_ms)
+    _U32.pack_into(records, CRC_AT, crc32c(records[CRC_START : header.size_bytes]))
+    header.max_timestamp_ms = timestamp_ms
+    assert ATTRIBUTES_AT == CRC_START

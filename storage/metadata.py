@@ -14,6 +14,7 @@ from tierd.base.ids import Uuid
 
 _PARTITION = re.compile(rb"version: 0\ntopic_id: ([A-Za-z0-9_-]{22})\n?")
 _META_VERSION = "1"
+_PAIR = re.compile(r"((?:\\.|[^\\=:\s])+)[ \t]*[=:][ \t]*(.*)")
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
@@ -85,18 +86,18 @@ def encode_clean_shutdown(broker_epoch: int) -> bytes:
 def parse_properties(raw: bytes, where: str = "") -> dict[str, str]:
     """Java properties as far as Kafka writes them: one `key=value` a line, `#` comments, backslash escapes."""
     try:
-        lines = raw.decode("ascii").splitlines()
+        lines = raw.decode("ascii").split("\n")
     except UnicodeDecodeError as error:
         raise CorruptFile(where, error.start, "not a properties file") from error
     found: dict[str, str] = {}
     for line in lines:
-        text = line.strip()
+        text = line.rstrip("\r").lstrip()
         if not text or text[0] in "#!":
             continue
-        key, equals, value = text.partition("=")
-        if not equals:
+        pair = _PAIR.fullmatch(text)
+        if not pair:
             raise CorruptFile(where, 0, f"no key and value in {text!r}")
-        found[_unescape(key.rstrip())] = _unescape(value.lstrip())
+        found[_unescape(pair[1])] = _unescape(pair[2])
     return found
 
 
@@ -107,13 +108,19 @@ def encode_properties(values: Mapping[str, str], comments: list[str]) -> bytes:
 
 
 def _unescape(text: str) -> str:
-    return re.sub(
-        r"\\(u[0-9a-fA-F]{4}|.)",
-        lambda m: chr(int(m[1][1:], 16)) if len(m[1]) == 5 else _ESCAPES.get(m[1], m[1]),
-        text,
-    )
+    def plain(found: re.Match[str]) -> str:
+        return chr(int(found[1][1:], 16)) if len(found[1]) == 5 else _ESCAPES.get(found[1], found[1])
+
+    utf16 = re.sub(r"\\(u[0-9a-fA-F]{4}|.)", plain, text)
+    return utf16.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def _escape(text: str) -> str:
-    out = re.sub(r"[\\=:#! ]", lambda m: "\\" + m[0], text)
-    return "".join(c if " " <= c <= "~" else f"\\u{ord(c):04x}" for c in out)
+    out = re.sub(r"[\\=:#! ]", lambda found: "\\" + found[0], text)
+    return "".join(char if " " <= char <= "~" else _java_units(char) for char in out)
+
+
+def _java_units(char: str) -> str:
+    """Java's properties escape UTF-16 units, not characters."""
+    units = char.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[i : i + 4]}" for i in range(0, len(units), 4))

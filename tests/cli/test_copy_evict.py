@@ -13,7 +13,7 @@ LEFT = [{"topic": "t", "partition": 0, "reason": "pinned", "detail": "by produce
 
 
 def result(code: int, left: list[dict[str, Any]]) -> dict[str, Any]:
-    return {"result": {"outcome": "done", "segments": 2, "bytes": 3 << 20, "left": left}, "exit": code}
+    return {"result": {"outcome": "done", "detail": "", "segments": 2, "bytes": 3 << 20, "left": left}, "exit": code}
 
 
 def test_copy_asks_and_reports(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -30,6 +30,15 @@ def test_what_stays_pinned_is_named_and_gives_3(capsys: pytest.CaptureFixture[st
         ended = tierd(capsys, "copy", "--state", tmp_path / "s", "--wait")
     assert ended.code == 3
     assert ended.err == "left: t-0: pinned: by producer 7's transaction\n"
+
+
+def test_a_failure_says_its_outcome(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    answer = result(1, [])
+    answer["result"] |= {"outcome": "timeout", "detail": "after 5 s"}
+    with answering(tmp_path / "s", answer):
+        ended = tierd(capsys, "copy", "--state", tmp_path / "s", "--wait", "--timeout", "5")
+    assert ended.code == 1
+    assert ended.err == "timeout: after 5 s\n"
 
 
 def test_json_goes_to_stdout_alone(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

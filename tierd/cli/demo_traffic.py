@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
@@ -83,14 +84,29 @@ def consume(address: str, topic: str, records: int, local_starts: Mapping[int, i
             if not messages:
                 raise TrafficFailed(f"{records - tally.records} of {records} records did not come")
             for message in messages:
-                _check(message, tally, local_starts)
+                check(message, tally, local_starts)
             on_bytes(tally.remote_bytes + tally.local_bytes)
     finally:
         consumer.close()
     return tally
 
 
-def _check(message: Message, tally: Tally, local_starts: Mapping[int, int]) -> None:
+class Received(Protocol):
+    """What is asked of a confluent-kafka Message."""
+
+    def error(self) -> KafkaError | None: ...
+
+    def partition(self) -> int | None: ...
+
+    def offset(self) -> int | None: ...
+
+    def key(self) -> str | bytes | None: ...
+
+    def value(self) -> str | bytes | None: ...
+
+
+def check(message: Received, tally: Tally, local_starts: Mapping[int, int]) -> None:
+    """Count the record, or raise TrafficFailed when it is not the next one that was sent to its partition."""
     error, value, partition, offset = message.error(), message.value(), message.partition(), message.offset()
     if error is not None:
         raise KafkaException(error)

@@ -7,11 +7,13 @@ from tierd.cli.screen import print_json, size
 
 
 def report(done: str, reply: Reply, *, as_json: bool) -> None:
-    """Result: {outcome, segments, bytes, left: [{topic, partition, reason, detail}]}."""
+    """Result: {outcome, detail, segments, bytes, left: [{topic, partition, reason, detail}]}."""
     result = reply.result
     if as_json:
         print_json(result)
         return
     click.echo(f"{done}: {result['segments']} segments, {size(result['bytes'])}")
+    if reply.exit and result["detail"]:
+        click.echo(f"{result['outcome']}: {result['detail']}", err=True)
     for row in result["left"]:
         click.echo(f"left: {row['topic']}-{row['partition']}: {row['reason']}: {row['detail']}", err=True)

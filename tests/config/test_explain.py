@@ -1,0 +1,50 @@
+"""What the start tells about the data's fate."""
+
+from pathlib import Path
+
+import pytest
+
+from tierd.config.explain import explain
+from tierd.config.load import Options, load
+
+
+def told(*sets: str, remote: str | None = "file:/archive") -> list[str]:
+    return explain(load(Options(data=(Path("/d"),), state=Path("/s"), remote=remote, sets=sets)))
+
+
+def test_the_defaults_keep_an_archive() -> None:
+    assert told() == [
+        "data: /d; state: /s",
+        "bucket: file:/archive; a segment is copied when it closes: 1GiB large, or 1h old",
+        "it leaves the disk when 1d old, and only when its copy is committed",
+        "the bucket never forgets it",
+    ]
+
+
+def test_without_a_bucket_it_stays_here() -> None:
+    assert told(remote=None) == [
+        "data: /d; state: /s",
+        "bucket: none (--remote); everything stays on this disk",
+        "this disk never forgets it",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("sets", "line"),
+    [
+        (
+            ["retention.ms=7d", "retention.bytes=1GiB"],
+            "the bucket forgets it when 7d old or above 1GiB a partition, 1d af",
+        ),
+        (["retention.ms=2h"], "it leaves the disk when 2h old, and only"),
+        (["local.retention.ms=-1"], "it never leaves the disk"),
+        (["cleanup.policy=compact"], "the bucket forgets nothing: cleanup.policy=compact"),
+        (["remote.storage.enable=false"], "only topics with remote.storage.enable=true are copied"),
+        (
+            ["topics.t.retention.ms=30d"],
+            "topic t: it leaves the disk when 1d old, and only when its copy is committed; the",
+        ),
+    ],
+)
+def test_every_limit_is_told(sets: list[str], line: str) -> None:
+    assert any(line in one for one in told(*sets))

@@ -12,7 +12,6 @@ from tierd.broker.groups.model import (
     GroupTimes,
     Join,
     JoinAnswer,
-    JoinedMember,
     Member,
     Persist,
     Reply,
@@ -370,29 +369,6 @@ class Group(Roster):
         if member.sync is not None:
             self._reply(member.sync, SyncAnswer(error=error))
         member.join = member.sync = None
-
-    # answers
-
-    def _joined(self, member: Member, *, leader: str | None = None, skip_assignment: bool = False) -> JoinAnswer:
-        shown = leader if leader is not None else self.leader or ""
-        members: tuple[JoinedMember, ...] = ()
-        if shown == member.id:
-            protocol = self.protocol or ""
-            members = tuple(
-                JoinedMember(other.id, other.instance_id, other.metadata(protocol)) for other in self.members.values()
-            )
-        return JoinAnswer(
-            generation=self.generation,
-            protocol_type=self.protocol_type,
-            protocol=self.protocol,
-            leader=shown,
-            member_id=member.id,
-            members=members,
-            skip_assignment=skip_assignment,
-        )
-
-    def _synced(self, member: Member) -> SyncAnswer:
-        return SyncAnswer(protocol_type=self.protocol_type, protocol=self.protocol, assignment=member.assignment)
 
     def _reply(self, ticket: Ticket | None, answer: JoinAnswer | SyncAnswer) -> None:
         if ticket is not None:

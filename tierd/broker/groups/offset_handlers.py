@@ -48,21 +48,7 @@ class OffsetHandlers:
                 self._coordinator.commit(shard, request.group_id, good)
             except NotReady:
                 errors |= dict.fromkeys(good, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        return {
-            "topics": [
-                {
-                    "name": topic.name,
-                    "partitions": [
-                        {
-                            "partition_index": part.partition_index,
-                            "error_code": errors[topic.name, part.partition_index],
-                        }
-                        for part in topic.partitions
-                    ],
-                }
-                for topic in request.topics
-            ]
-        }
+        return {"topics": [_committed(topic, errors) for topic in request.topics]}
 
     def _may_commit(self, shard: Shard, request: Any) -> ErrorCode:
         group = shard.groups.get(request.group_id)
@@ -145,6 +131,12 @@ class OffsetHandlers:
         """A topic that was deleted and made again starts without offsets."""
         current = self._topics.topic_id(topic, index)
         return None not in (current, commit.topic_id) and current != commit.topic_id
+
+
+def _committed(topic: Any, errors: Mapping[tuple[str, int], ErrorCode]) -> Fields:
+    indexes = [part.partition_index for part in topic.partitions]
+    rows = [{"partition_index": index, "error_code": errors[topic.name, index]} for index in indexes]
+    return {"name": topic.name, "partitions": rows}
 
 
 def _none(index: int, error: ErrorCode) -> Fields:

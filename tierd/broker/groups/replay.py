@@ -30,8 +30,8 @@ class Replay:
         if header.control:
             decided = self._open.pop(header.producer_id, [])
             if parse_control(record)[0] == ControlType.COMMIT:
-                for key, commit in decided:
-                    self._set(key, commit)
+                for committed in decided:
+                    self._set(*committed)
             return
         if record.key is None:
             return

@@ -1,6 +1,15 @@
 """Who is in a group and until when each is believed: the data below the state machine."""
 
-from tierd.broker.groups.model import NEXT, Member, State, StoredGroup, StoredMember
+from tierd.broker.groups.model import (
+    NEXT,
+    JoinAnswer,
+    JoinedMember,
+    Member,
+    State,
+    StoredGroup,
+    StoredMember,
+    SyncAnswer,
+)
 from tierd.wire.errors import ErrorCode
 
 
@@ -82,6 +91,27 @@ class Roster:
                 return ErrorCode.UNKNOWN_MEMBER_ID
             return None if current == member_id else ErrorCode.FENCED_INSTANCE_ID
         return None if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
+
+    def _joined(self, member: Member, *, leader: str | None = None, skip_assignment: bool = False) -> JoinAnswer:
+        shown = leader if leader is not None else self.leader or ""
+        members: tuple[JoinedMember, ...] = ()
+        if shown == member.id:
+            protocol = self.protocol or ""
+            members = tuple(
+                JoinedMember(other.id, other.instance_id, other.metadata(protocol)) for other in self.members.values()
+            )
+        return JoinAnswer(
+            generation=self.generation,
+            protocol_type=self.protocol_type,
+            protocol=self.protocol,
+            leader=shown,
+            member_id=member.id,
+            members=members,
+            skip_assignment=skip_assignment,
+        )
+
+    def _synced(self, member: Member) -> SyncAnswer:
+        return SyncAnswer(protocol_type=self.protocol_type, protocol=self.protocol, assignment=member.assignment)
 
     def _longest_rebalance(self) -> int:
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)

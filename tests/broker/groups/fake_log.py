@@ -1,0 +1,61 @@
+"""`__consumer_offsets` in memory, topics and a node: what `groups.ports` asks for."""
+
+from collections.abc import AsyncIterator, Callable
+
+from tierd.base.errors import DiskFull
+from tierd.base.ids import Uuid
+from tierd.storage.batch import patch, walk
+
+
+class FakeLog:
+    def __init__(self, partitions: int = 50) -> None:
+        self.batches: dict[int, bytearray] = {}
+        self.full = False
+        self.unreadable = False
+        self.read = 0
+        self.on_append: Callable[[], None] = lambda: None
+        self._partitions = partitions
+        self._made = False
+
+    def count(self) -> int | None:
+        return self._partitions if self._made else None
+
+    async def ensure(self) -> int:
+        if self.unreadable:
+            raise DiskFull("no room for the topic")
+        self._made = True
+        return self._partitions
+
+    def append(self, partition: int, batch: bytes) -> None:
+        if self.full:
+            raise DiskFull("below the reserve")
+        held = self.batches.setdefault(partition, bytearray())
+        end = 0
+        for _, header in walk(bytes(held)):
+            end = header.next_offset
+        placed = bytearray(batch)
+        patch(placed, 0, end, 1)
+        held += placed
+        self.on_append()
+
+    async def replay(self, partition: int) -> AsyncIterator[bytes]:
+        self.read += 1
+        raw = bytes(self.batches.get(partition, b""))
+        for position, header in walk(raw):
+            yield raw[position : position + header.size_bytes]
+
+
+class FakeTopics:
+    def __init__(self) -> None:
+        self.ids = {"t1": Uuid(b"1" * 16), "t2": Uuid(b"2" * 16)}
+
+    def topic_id(self, topic: str, partition: int) -> Uuid | None:
+        return self.ids.get(topic) if partition < 3 else None
+
+
+class FakeNodes:
+    def __init__(self) -> None:
+        self.there = True
+
+    def coordinator(self, key_type: int, key: str) -> tuple[int, str, int] | None:
+        return (1, "127.0.0.1", 19094) if self.there else None

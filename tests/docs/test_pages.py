@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tierd.config.load import Options, load
+from tierd.web.metrics import METRICS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
@@ -36,6 +37,16 @@ def test_links_and_named_files_exist(page: Path) -> None:
     text = page.read_text()
     missing = [link for link in LINK.findall(text) if not (page.parent / link).exists()]
     missing += [name for name in SOURCE.findall(text) if not (ROOT / name).exists()]
+    assert not missing
+
+
+def test_every_metric_of_the_list_is_made_somewhere() -> None:
+    sources = "\n".join(path.read_text() for path in (ROOT / "tierd").rglob("*.py"))
+    missing = [
+        rule.name
+        for rule in METRICS
+        if not re.search(rf'(Sample\(|\()\s*"{rule.name}",', sources.replace("MetricRule(", ""))
+    ]
     assert not missing
 
 

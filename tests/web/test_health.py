@@ -1,14 +1,15 @@
 """/health and /metrics over real HTTP."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tierd.web.health import Health, HealthState, HttpServer
-from tierd.web.metrics import METRICS, Kind, Sample, partition_samples, render
+from tierd.web.metrics import METRICS, Kind, Sample, broker_samples, partition_samples, render
 
 ROW = {
     "topic": 'we"ird',
@@ -59,6 +60,24 @@ def test_metrics_are_prometheus_text() -> None:
     assert end.labels == {"topic": 'we"ird', "partition": "3"}
     assert "tierd_copied_to_offset" not in families
     assert "tierd_oldest_uncopied_milliseconds" not in families
+
+
+@dataclass
+class Numbers:
+    requests: Mapping[int, int] = field(default_factory=lambda: {0: 4})
+    bad_requests: int = 1
+    produced_bytes: int = 2
+    fetched_bytes: int = 10
+    fetched_remote_bytes: int = 7
+    remote_reads_failed: int = 3
+
+
+def test_the_brokers_numbers_have_their_names() -> None:
+    text = render(broker_samples(Numbers(), lambda key: f"API{key}")).decode()
+    assert 'tierd_requests_total{api="API0"} 4.0' in text
+    assert 'tierd_fetched_bytes_total{tier="local"} 3.0' in text
+    assert 'tierd_fetched_bytes_total{tier="remote"} 7.0' in text
+    assert "tierd_remote_read_failures_total 3.0" in text
 
 
 def test_a_taken_port_is_an_os_error() -> None:

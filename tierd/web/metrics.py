@@ -6,6 +6,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Protocol
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import generate_latest
@@ -37,22 +38,11 @@ METRICS: tuple[MetricRule, ...] = (
     MetricRule("tierd_tierer_up", Kind.GAUGE, "1 while the tierer process runs. Absent without a bucket."),
     MetricRule("tierd_tierer_starts", Kind.COUNTER, "Starts of the tierer process."),
     MetricRule("tierd_connections", Kind.GAUGE, "Open client connections."),
-    MetricRule("tierd_in_flight_bytes", Kind.GAUGE, "Bytes of requests held."),
-    MetricRule("tierd_requests", Kind.COUNTER, "Requests answered, by API name.", ("api",)),
-    MetricRule(
-        "tierd_request_errors", Kind.COUNTER, "Partition or request errors answered, by Kafka's error code.", ("code",)
-    ),
-    MetricRule("tierd_received_bytes", Kind.COUNTER, "Bytes received from clients."),
-    MetricRule("tierd_sent_bytes", Kind.COUNTER, "Bytes sent to clients."),
+    MetricRule("tierd_requests", Kind.COUNTER, "Requests, by API name.", ("api",)),
+    MetricRule("tierd_bad_requests", Kind.COUNTER, "Requests that made no sense; their connections were closed."),
     MetricRule("tierd_produced_bytes", Kind.COUNTER, "Bytes of batches appended."),
-    MetricRule(
-        "tierd_fetched_bytes",
-        Kind.COUNTER,
-        "Bytes of batches sent to consumers, by the tier they came from.",
-        ("tier",),
-    ),
-    MetricRule("tierd_disk_free_bytes", Kind.GAUGE, "Free space of a data directory's file system.", ("directory",)),
-    MetricRule("tierd_set_aside_files", Kind.GAUGE, "Files set aside because they were damaged or unknown."),
+    MetricRule("tierd_fetched_bytes", Kind.COUNTER, "Bytes of batches sent to consumers, by tier.", ("tier",)),
+    MetricRule("tierd_remote_read_failures", Kind.COUNTER, "Reads from the bucket that failed."),
     MetricRule("tierd_partitions", Kind.GAUGE, "Partitions served."),
     MetricRule("tierd_log_start_offset", Kind.GAUGE, "First offset of the log, in whichever tier.", _PARTITION),
     MetricRule("tierd_local_start_offset", Kind.GAUGE, "First offset on the local disk.", _PARTITION),
@@ -68,13 +58,6 @@ METRICS: tuple[MetricRule, ...] = (
         "Age of the oldest data that is only on the local disk. Absent: everything is copied, or nothing is to be.",
         _PARTITION,
     ),
-    MetricRule("tierd_copied_bytes", Kind.COUNTER, "Bytes of segments committed in the bucket."),
-    MetricRule("tierd_copied_segments", Kind.COUNTER, "Segments committed in the bucket."),
-    MetricRule("tierd_copy_failures", Kind.COUNTER, "Tries to copy a segment that failed."),
-    MetricRule("tierd_evicted_segments", Kind.COUNTER, "Local segments dropped because the bucket has them."),
-    MetricRule("tierd_remote_requests", Kind.COUNTER, "Requests to the bucket, by operation.", ("operation",)),
-    MetricRule("tierd_remote_read_bytes", Kind.COUNTER, "Bytes read from the bucket."),
-    MetricRule("tierd_cache_bytes", Kind.GAUGE, "Bytes of the cache of remote reads on disk."),
 )
 
 _RULES = {rule.name: rule for rule in METRICS}
@@ -111,6 +94,39 @@ def partition_samples(row: Mapping[str, object]) -> Iterator[Sample]:
         value = row.get(column)
         if isinstance(value, int):
             yield Sample(name, value, labels)
+
+
+class BrokerNumbers(Protocol):
+    """What the broker counts (tierd/broker/counters.py)."""
+
+    @property
+    def requests(self) -> Mapping[int, int]:
+        """By API key."""
+
+    @property
+    def bad_requests(self) -> int: ...
+
+    @property
+    def produced_bytes(self) -> int: ...
+
+    @property
+    def fetched_bytes(self) -> int: ...
+
+    @property
+    def fetched_remote_bytes(self) -> int: ...
+
+    @property
+    def remote_reads_failed(self) -> int: ...
+
+
+def broker_samples(numbers: BrokerNumbers, api_name: Callable[[int], str]) -> Iterator[Sample]:
+    """The samples of what the broker counts since it started."""
+    yield from (Sample("tierd_requests", count, (api_name(key),)) for key, count in sorted(numbers.requests.items()))
+    yield Sample("tierd_bad_requests", numbers.bad_requests)
+    yield Sample("tierd_produced_bytes", numbers.produced_bytes)
+    yield Sample("tierd_fetched_bytes", numbers.fetched_bytes - numbers.fetched_remote_bytes, ("local",))
+    yield Sample("tierd_fetched_bytes", numbers.fetched_remote_bytes, ("remote",))
+    yield Sample("tierd_remote_read_failures", numbers.remote_reads_failed)
 
 
 class _Snapshot(Collector):

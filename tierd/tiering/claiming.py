@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from tierd.base.errors import RemoteUnavailable, StartRefused
+from tierd.base.errors import CorruptFile, RemoteUnavailable, StartRefused
 from tierd.remote import owner
-from tierd.remote.errors import EpochTaken
+from tierd.remote.errors import EpochTaken, RequestRefused
 from tierd.remote.view import Claim, ClaimState
 from tierd.tiering.opening import Run, Survey, Surveyed, claim_of, new_run, note_run, noted_run, why_lost
 from tierd.tiering.options import OpenRequest
@@ -117,7 +117,7 @@ class Claiming:
             if lost is None:
                 await self._put(run)
                 return self._held(run, surveyed)
-        except (StartRefused, EpochTaken) as refused:
+        except (StartRefused, EpochTaken, CorruptFile, RequestRefused) as refused:
             lost = str(refused)
         return Taken(Claim(state=ClaimState.LOST, epoch=run.epoch, detail=lost), run, None)
 

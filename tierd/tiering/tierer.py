@@ -13,8 +13,9 @@ from apscheduler.events import EVENT_JOB_ERROR, JobExecutionEvent
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 
 from tierd.base.clock import Clock
-from tierd.base.errors import RemoteUnavailable
+from tierd.base.errors import CorruptFile, RemoteUnavailable, StartRefused
 from tierd.base.ids import PartitionId, Uuid
+from tierd.remote.errors import RequestRefused
 from tierd.remote.open import Bucket
 from tierd.remote.view import ClaimState, RemoteStatus, Waiting
 from tierd.storage.epochs import encode_epochs
@@ -89,7 +90,10 @@ class Tierer:
             blocking=state.blocking,
             on_settled=self._settled,
         )
-        taken = await self._claiming.begin()
+        try:
+            taken = await self._claiming.begin()
+        except (CorruptFile, RequestRefused) as error:
+            raise StartRefused(f"{state.bucket.url} does not answer as an archive: {error}") from error
         state.claim = taken.claim  # the report tells it
         self._settled(taken)
         rows = state.catalog.partitions()

@@ -6,16 +6,17 @@ What only a running daemon knows is None. The log end is what a scan behind the 
 import os
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from tierd import __version__
 from tierd.base.errors import CorruptFile
 from tierd.base.ids import PartitionId, TopicPartition, Uuid
 from tierd.broker.registry import Registry, TopicRow
+from tierd.broker.status import NO_BUCKET, NOT_TIERED
 from tierd.config.model import Settings
 from tierd.config.resolve import TopicDefaults
-from tierd.remote.view import RemotePartition
+from tierd.remote.view import RemotePartition, Waiting
 from tierd.storage import names
 from tierd.storage.checkpoints import parse_checkpoint
 from tierd.storage.index import OffsetIndex
@@ -145,6 +146,8 @@ def _row(
     adopted = topic is None or topic.adopted
     resolved = layers.resolve(tp.topic, topic.config if topic else {}, adopted=adopted)
     tiered = resolved.remote_storage_enable
+    untiered = NOT_TIERED if layers.tiering else NO_BUCKET
+    waiting = _waiting(copied_to, log_end) if tiered else untiered
     log_start = _log_start(local, remote)
     return {
         "topic": tp.topic,
@@ -155,9 +158,9 @@ def _row(
         "copied_to": copied_to,
         "log_end": log_end,
         "local_bytes": sum(segment.size_bytes for segment in local.segments) if local else 0,
-        "remote_bytes": remote.size_bytes if remote else None,
+        "remote_bytes": remote.size_bytes if remote else None if layers.tiering else 0,
         "oldest_uncopied_ms": _oldest_uncopied_ms(local, copied_to, log_end) if tiered else None,
-        "waiting": _waiting(tiered, copied_to, log_end),
+        "waiting": asdict(waiting) if waiting else None,
     }
 
 
@@ -177,9 +180,7 @@ def _oldest_uncopied_ms(local: _Local | None, copied_to: int | None, log_end: in
     return max(0, time.time_ns() // 1_000_000 - uncopied[0].append_ms) if uncopied else None
 
 
-def _waiting(tiered: bool, copied_to: int | None, log_end: int | None) -> dict[str, str] | None:
-    if not tiered:
-        return {"reason": "untiered", "detail": "the topic is not tiered"}
+def _waiting(copied_to: int | None, log_end: int | None) -> Waiting | None:
     if log_end is None or (copied_to or 0) >= log_end:
         return None
-    return {"reason": "unknown", "detail": "tierd is not running"}
+    return Waiting("unknown", "tierd is not running")

@@ -151,7 +151,7 @@ class _Loader:
         return end
 
     def _rebuild_missing_indexes(self, segments: Segments, files: PartitionFiles, stop: int) -> None:
-        """Closed segments that are not read again anyway get their index files back, for the copier wants them whole."""
+        """Closed segments that are not read again anyway get their index files back: the copier wants them whole."""
         for i in range(min(stop, len(segments) - 1)):
             if not all(segments[i].base in files.of[suffix] for suffix in (Suffix.INDEX, Suffix.TIME_INDEX)):
                 rebuild_indexes(segments[i], self._disk, self._settings.index_interval_bytes)

@@ -107,7 +107,8 @@ class Log:
             entries = parse_snapshot(seed.snapshot, "snapshot in the bucket")
             self._producers = Producers.from_entries(entries, self._context.clock.now_ms())
             self._lineage.replace(parse_epochs(seed.leader_epochs, "leader epochs in the bucket"))
-            self._lineage.save()  # first: a start after a crash drops what lies beyond the old end, and comes here again
+            # First: a start after a crash in between drops what lies beyond the old end, and comes here again.
+            self._lineage.save()
         restart_empty(self._context, self.name, self._segments, self._snapshots, self._producers, offset, self.settings)
         self.log_end = self.local_start = self.recovery_point = self._sealed = offset
         self._find_last_stable()

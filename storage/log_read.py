@@ -100,13 +100,14 @@ class LogReader:
         position = segment.hints.get(offset)
         if position is not None:
             return position
-        entries = self._entries(segment)
         try:
-            return _seek(segment, fd, entries, offset)
+            position = _seek(segment, fd, self._entries(segment), offset)
         except CorruptFile:
             if segment.builder is not None:
                 raise
-            return _seek(segment, fd, self._indexes.renew(segment).offsets, offset)
+            position = _seek(segment, fd, self._indexes.renew(segment).offsets, offset)
+        segment.hint(offset, position)
+        return position
 
     def _cut(self, segment: Segment, fd: int, start: int, limit: int, end: int, *, first: bool) -> int:
         """The last end of a batch at or before *limit*; with *first* after one batch at least."""

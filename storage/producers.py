@@ -128,7 +128,8 @@ class Producers:
         first = header.base_sequence
         if header.producer_epoch < producer.epoch:
             raise ProducerFenced(
-                f"producer {header.producer_id} writes in epoch {header.producer_epoch}, epoch {producer.epoch} is known"
+                f"producer {header.producer_id} writes in epoch {header.producer_epoch}, "
+                f"epoch {producer.epoch} is known"
             )
         if header.producer_epoch > producer.epoch:
             if first != 0:

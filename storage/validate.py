@@ -29,7 +29,7 @@ _U32 = struct.Struct(">I")
 _MAX_CODEC = max(Codec)
 _BIT_CONTROL_OR_TXN = 0x30
 _NO_TIMESTAMP = -1
-_LEAST_I64 = -(2**63)
+_MOST_I64 = 2**63 - 1
 _MOST_RECORD_ERRORS = 100
 
 
@@ -98,8 +98,8 @@ def _check_client_batch(records: memoryview, header: BatchHeader, settings: Topi
 def _check_times(records: memoryview, header: BatchHeader, settings: TopicSettings, now_ms: int, where: str) -> None:
     """The header's own times decide; the records are looked at only to name those that are out of range."""
     most = now_ms + settings.message_timestamp_after_max_ms
-    before_max_ms = settings.message_timestamp_before_max_ms
-    least = _LEAST_I64 if before_max_ms is None else now_ms - before_max_ms
+    before_ms = settings.message_timestamp_before_max_ms
+    least = now_ms - (_MOST_I64 if before_ms is None else before_ms)
     if header.max_timestamp_ms <= most and (header.base_timestamp_ms >= least or header.max_timestamp_ms < 0):
         return
     errors: list[RecordError] = []

@@ -4,6 +4,7 @@ import asyncio
 import os
 import socket
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,13 @@ from tierd.broker.sending import ColdRead, Reply, resident_until
 from tierd.broker.server import Limits, Server
 from tierd.storage.view import FileSpan, LogSlice
 
+READERS = ThreadPoolExecutor(2)
 Handler = Callable[[memoryview, Connection], Answer]
 
 
 @asynccontextmanager
 async def serving(handler: Handler, **limits: int) -> AsyncIterator[tuple[Server, str, int]]:
-    served = Server(handler, Limits(**limits), FakeClock())
+    served = Server(handler, Limits(**limits), FakeClock(), READERS)
     host, port = served.listen("127.0.0.1", 0)
     try:
         yield served, host, port
@@ -302,7 +304,7 @@ def test_idle_connections_are_closed_and_busy_ones_are_not() -> None:
             await let_go.wait()
             return [framed(b"done")]
 
-        served = Server(lambda frame, connection: later(), Limits(idle_ms=1000), clock)
+        served = Server(lambda frame, connection: later(), Limits(idle_ms=1000), clock, READERS)
         at = served.listen("127.0.0.1", 0)
         async with client(*at) as (idle, idle_writer), client(*at) as (busy, writer):
             writer.write(framed(b"x"))
@@ -329,7 +331,7 @@ def test_stop_lets_answers_out_and_takes_no_more() -> None:
             await let_go.wait()
             return [framed(b"last words")]
 
-        served = Server(lambda frame, connection: later(), Limits(), FakeClock())
+        served = Server(lambda frame, connection: later(), Limits(), FakeClock(), READERS)
         at = served.listen("127.0.0.1", 0)
         async with client(*at) as (idle, idle_writer), client(*at) as (reader, writer):
             writer.write(framed(b"x") + framed(b"y"))

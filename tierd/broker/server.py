@@ -4,7 +4,7 @@ import asyncio
 import errno
 import logging
 import socket
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor
 from dataclasses import dataclass
 
 from tierd.base.clock import Clock
@@ -36,11 +36,12 @@ class Limits:
 class Server:
     """One listening socket. Loop thread only."""
 
-    def __init__(self, serve: Serve, limits: Limits, clock: Clock) -> None:
+    def __init__(self, serve: Serve, limits: Limits, clock: Clock, readers: Executor) -> None:
+        """*readers*: threads for reads of cold pages, not ours to shut down."""
         self._serve = serve
         self._limits = limits
         self._clock = clock
-        self._readers = ThreadPoolExecutor(4, "cold-reads")
+        self._readers = readers
         self._connections: dict[Connection, None] = {}
         self._large: dict[Connection, None] = {}  # in the order in which they became large
         self._held: set[Connection] = set()
@@ -104,7 +105,6 @@ class Server:
                 log.info("closing connections that are still busy", extra={"connections": len(self._connections)})
         for connection in list(self._connections):
             connection.close()
-        self._readers.shutdown(wait=False)
 
     # What connections ask of their host.
 

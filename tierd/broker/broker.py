@@ -1,0 +1,141 @@
+"""The broker, put together from explicit parts: handlers, groups, server, housekeeping."""
+
+import asyncio
+import logging
+from concurrent.futures import ThreadPoolExecutor
+
+from tierd.base.clock import Clock
+from tierd.broker.counters import Counters
+from tierd.broker.dispatch import ControlHandler, Dispatch
+from tierd.broker.fetch import Fetch
+from tierd.broker.group_ports import OffsetsTopic, OneNode, TopicIds
+from tierd.broker.groups.coordinator import Coordinator
+from tierd.broker.groups.handlers import GroupHandlers
+from tierd.broker.housekeeping import Housekeeping
+from tierd.broker.list_offsets import ListOffsets
+from tierd.broker.metadata import Metadata
+from tierd.broker.partitions import Partitions
+from tierd.broker.ports import RemoteTier
+from tierd.broker.produce import Produce
+from tierd.broker.producer_ids import ProducerIds
+from tierd.broker.registry import Registry
+from tierd.broker.remote_reads import RemoteReads
+from tierd.broker.server import Limits, Server
+from tierd.broker.status import status
+from tierd.broker.topic_apis import CreateTopics, DeleteTopics
+from tierd.broker.topics import Topics
+from tierd.config.model import Settings
+from tierd.wire.api import ApiKey
+
+log = logging.getLogger(__name__)
+
+STOP_GRACE_S = 5.0
+
+
+class Broker:
+    """Built once its partitions have begun; `start` listens, `stop` ends it. Loop thread only."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        registry: Registry,
+        partitions: Partitions,
+        tier: RemoteTier | None,
+        clock: Clock,
+        *,
+        cluster_id: str,
+    ) -> None:
+        self.settings = settings
+        self.partitions = partitions
+        self.tier = tier
+        self.counters = Counters()
+        self.housekeeping = Housekeeping(partitions, tier, clock, retention_check_ms=settings.retention_check_ms)
+        self.topics = Topics(partitions, tier, clock)
+        self.address: tuple[str, int] | None = None
+        self.housekeeping_task: asyncio.Task[None] | None = None
+        """Ends only when the broker stops, or with an error that must end the daemon."""
+        self._reads = None if tier is None else RemoteReads(tier, clock, self.counters)
+        self._fetch = Fetch(partitions, self._reads, self.counters)
+        self._readers = ThreadPoolExecutor(4, "reads")
+        self._coordinator = Coordinator(self._offsets_topic(clock), clock)
+        produce = Produce(partitions, tier, clock, self.counters, appended=self.housekeeping.appended)
+        control = self._control(ProducerIds(registry, clock, self._largest_producer_id), cluster_id)
+        listener = settings.listener
+        self.server = Server(
+            Dispatch(produce, self._fetch, control, self.counters),
+            Limits(
+                max_connections=listener.max_connections,
+                max_frame_bytes=listener.max_frame_bytes,
+                max_buffered_bytes=listener.max_in_flight_bytes,
+                idle_ms=listener.idle_ms,
+            ),
+            clock,
+            self._readers,
+        )
+
+    async def start(self) -> tuple[str, int]:
+        """Listen; give the real address. Raises StartRefused when the address is taken."""
+        self.topics.resume()
+        self.address = self.server.listen(self.settings.listener.host, self.settings.listener.port)
+        self.housekeeping_task = asyncio.create_task(self.housekeeping.run())
+        return self.address
+
+    async def stop(self, *, quick: bool = False) -> None:
+        """Answer what is in work (not when *quick*), close all connections, end housekeeping. Logs stay open."""
+        self._fetch.stop()
+        await self.server.stop(0 if quick else STOP_GRACE_S)
+        self._coordinator.close()
+        if self._reads is not None:
+            await self._reads.close()
+        self.housekeeping.stop()
+        if self.housekeeping_task is not None:
+            await self.housekeeping_task
+        self._readers.shutdown(wait=False)
+
+    async def status(self) -> dict[str, object]:
+        """The document of `tierd status`."""
+        return await status(self.partitions, self.tier)
+
+    def advertised(self) -> tuple[str, int]:
+        """What clients are told to connect to."""
+        assert self.address is not None
+        told = self.settings.listener.advertise(self.address[1])
+        return told.host, told.port
+
+    def _offsets_topic(self, clock: Clock) -> OffsetsTopic:
+        return OffsetsTopic(
+            self.topics,
+            self.partitions,
+            clock,
+            self._readers,
+            appended=self.housekeeping.appended,
+            default_partitions=self.settings.offsets_topic_partitions,
+        )
+
+    def _control(self, producer_ids: ProducerIds, cluster_id: str) -> dict[ApiKey, ControlHandler]:
+        settings, partitions = self.settings, self.partitions
+        metadata = Metadata(
+            self.topics,
+            partitions,
+            node_id=settings.node_id,
+            cluster_id=cluster_id,
+            advertised=self.advertised,
+            auto_create=settings.auto_create_topics,
+            default_partitions=settings.num_partitions,
+        )
+        create = CreateTopics(
+            self.topics, partitions, node_id=settings.node_id, default_partitions=settings.num_partitions
+        )
+        groups = GroupHandlers(self._coordinator, TopicIds(partitions), OneNode(settings.node_id, self.advertised))
+        return {
+            ApiKey.LIST_OFFSETS: ListOffsets(partitions, self.tier),
+            ApiKey.METADATA: metadata,
+            ApiKey.CREATE_TOPICS: create,
+            ApiKey.DELETE_TOPICS: DeleteTopics(self.topics, partitions, deleted=self._coordinator.forget_topic),
+            ApiKey.INIT_PRODUCER_ID: producer_ids,
+            **groups.table(),
+        }
+
+    def _largest_producer_id(self) -> int | None:
+        ids = [largest for partition in self.partitions if (largest := partition.log.largest_producer_id) is not None]
+        return max(ids, default=None)

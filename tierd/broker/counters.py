@@ -1,0 +1,18 @@
+"""What the broker has done since it started; plain numbers, read when somebody asks (metrics, status)."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class Counters:
+    """Loop thread only."""
+
+    requests: Counter[int] = field(default_factory=Counter)
+    """Requests by api key."""
+    bad_requests: int = 0
+    produced_bytes: int = 0
+    fetched_bytes: int = 0
+    """From both tiers."""
+    fetched_remote_bytes: int = 0
+    remote_reads_failed: int = 0

@@ -1,0 +1,65 @@
+"""One frame in, one answer out: which handler serves which API, and what becomes of versions that nobody serves."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from kio.static.protocol import RequestPayload, ResponsePayload
+
+from tierd.broker.api_versions import api_versions
+from tierd.broker.connection import Answer, Connection
+from tierd.broker.counters import Counters
+from tierd.broker.fetch import Fetch
+from tierd.broker.produce import Produce
+from tierd.broker.sending import Reply
+from tierd.wire.api import ApiKey, is_served
+from tierd.wire.control import decode_control, encode_control, make_response
+from tierd.wire.errors import BadFrame, ErrorCode
+from tierd.wire.header import RequestHeader, parse_request_header
+
+ControlHandler = Callable[[RequestHeader, Any], Awaitable[Mapping[str, object] | ResponsePayload]]
+"""Answers a decoded request with a response of its version, or with plain values for `make_response`."""
+
+
+class Dispatch:
+    """The broker's side of a connection (`connection.Serve`)."""
+
+    def __init__(
+        self, produce: Produce, fetch: Fetch, control: Mapping[ApiKey, ControlHandler], counters: Counters
+    ) -> None:
+        self._produce = produce
+        self._fetch = fetch
+        self._control = {int(key): handler for key, handler in control.items()}
+        self._counters = counters
+
+    def __call__(self, frame: memoryview, connection: Connection) -> Answer:
+        header, position = parse_request_header(frame)
+        key = header.api_key
+        self._counters.requests[key] += 1
+        if not is_served(key, header.version):
+            return self._unserved(header)
+        if key == ApiKey.PRODUCE:
+            return self._produce(header, frame, position)
+        if key == ApiKey.FETCH:
+            return self._fetch(header, frame, position)
+        request = decode_control(key, header.version, frame[position:])
+        if key == ApiKey.API_VERSIONS:
+            return [_encoded(header, api_versions())]
+        return self._answer(header, request)
+
+    async def _answer(self, header: RequestHeader, request: RequestPayload) -> Reply:
+        return [_encoded(header, await self._control[header.api_key](header, request))]
+
+    def _unserved(self, header: RequestHeader) -> Reply:
+        """ApiVersions is answered in its oldest form, so that the client can choose; all else ends the connection."""
+        if header.api_key != ApiKey.API_VERSIONS:
+            raise BadFrame(
+                f"api key {header.api_key} version {header.version} is not served (client {header.client_id})"
+            )
+        oldest = header._replace(version=0)
+        return [_encoded(oldest, api_versions(ErrorCode.UNSUPPORTED_VERSION))]
+
+
+def _encoded(header: RequestHeader, answer: Mapping[str, object] | ResponsePayload) -> bytes:
+    if isinstance(answer, Mapping):
+        answer = make_response(header.api_key, header.version, **answer)
+    return encode_control(header.correlation_id, header.version, answer)

@@ -1,0 +1,320 @@
+"""Fetch: local batches at once on the loop, remote ones through the tierer, long polls that an append wakes.
+
+One byte budget per request over both tiers; the first batch of the first partition that has data always comes whole.
+An error of one partition stays there.
+"""
+
+import asyncio
+import logging
+from dataclasses import dataclass, field
+
+from tierd.base.errors import CorruptFile, RemoteUnavailable, TierdError
+from tierd.broker.connection import Answer
+from tierd.broker.counters import Counters
+from tierd.broker.error_map import code_of
+from tierd.broker.partition import Partition
+from tierd.broker.partitions import Partitions
+from tierd.broker.remote_reads import RemoteReads, RemoteWant
+from tierd.broker.sending import Reply
+from tierd.storage.errors import OffsetOutOfRange
+from tierd.storage.view import LogSlice
+from tierd.wire.errors import ErrorCode
+from tierd.wire.fetch import FetchPartition, FetchRequest, PartitionFetched, decode_fetch, encode_fetch_response
+from tierd.wire.header import RequestHeader
+
+log = logging.getLogger(__name__)
+
+REMOTE_WAIT_MS = 500
+"""A read from the bucket is waited for this long even when the client's own max wait is shorter (Kafka's default)."""
+REMOTE_BESIDE_LOCAL_MS = 50
+"""... and this long when local data is there to be sent."""
+
+
+@dataclass(slots=True)
+class Round:
+    """One pass over the partitions of a request: what can be answered now."""
+
+    left_bytes: int
+    rows: list[list[PartitionFetched]] = field(default_factory=list)
+    slices: dict[tuple[int, int], LogSlice] = field(default_factory=dict)
+    """Records by place in `rows`."""
+    remote: list[tuple[int, int, RemoteWant]] = field(default_factory=list)
+    """Places whose data is in the bucket, and what to read."""
+    remote_left_bytes: int = 0
+    got_bytes: int = 0
+    failed: bool = False
+
+    def put(self, place: tuple[int, int], row: PartitionFetched, found: LogSlice) -> None:
+        topic, index = place
+        self.rows[topic][index] = row
+        self.slices[place] = found
+        self.got_bytes += found.length
+        self.left_bytes -= found.length
+
+    def release(self) -> None:
+        for found in self.slices.values():
+            found.release()
+        self.slices.clear()
+
+
+class Fetch:
+    """The handler of the Fetch API."""
+
+    def __init__(self, partitions: Partitions, reads: RemoteReads | None, counters: Counters) -> None:
+        self._partitions = partitions
+        self._reads = reads
+        self._counters = counters
+        self._stopping = False
+
+    def __call__(self, header: RequestHeader, frame: memoryview, position: int) -> Answer:
+        request = decode_fetch(frame, position, header.version)
+        if request.session_id != 0 and request.session_epoch > 0:
+            return encode_fetch_response(  # type: ignore[return-value]
+                header.correlation_id, header.version, [], error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+            )
+        done = self._pass(request)
+        if not done.remote and (self._enough(done, request) or request.max_wait_ms <= 0):
+            return self._reply(header, request, done)
+        return self._wait(header, request, done)
+
+    def stop(self) -> None:
+        """Answer waiting fetches with what there is, now and from now on."""
+        self._stopping = True
+        for partition in self._partitions:
+            partition.wake()
+
+    def _enough(self, done: Round, request: FetchRequest) -> bool:
+        return done.failed or done.got_bytes >= request.min_bytes or self._stopping or not request.topics
+
+    # One pass.
+
+    def _pass(self, request: FetchRequest) -> Round:
+        done = Round(request.max_bytes, remote_left_bytes=request.max_bytes)
+        committed = request.isolation == 1
+        for topic, (name, wanted) in enumerate(request.topics):
+            rows: list[PartitionFetched] = []
+            done.rows.append(rows)
+            for want in wanted:
+                partition = self._partitions.get(name, want.partition)
+                place = (topic, len(rows))
+                rows.append(_EMPTY)
+                rows[-1] = self._read(done, place, partition, want, committed)
+        return done
+
+    def _read(
+        self, done: Round, place: tuple[int, int], partition: Partition | None, want: FetchPartition, committed: bool
+    ) -> PartitionFetched:
+        refusal = _refusal(partition, want)
+        if refusal or partition is None:
+            done.failed = True
+            return PartitionFetched(want.partition, refusal)
+        logged = partition.log
+        if want.offset < logged.local_start and self._reads is not None:
+            return self._plan_remote(done, place, partition, want, committed)
+        if done.left_bytes <= 0 and done.got_bytes > 0:
+            return _row(partition, want, committed, None)
+        try:
+            found = logged.read(want.offset, min(want.max_bytes, done.left_bytes), committed=committed)
+        except OffsetOutOfRange:
+            # Not out of range of the whole log (see _refusal): the bucket has it, but none was given to this daemon.
+            done.failed = True
+            return PartitionFetched(want.partition, ErrorCode.KAFKA_STORAGE_ERROR)
+        except (TierdError, OSError) as error:
+            log.error("local read failed", extra={"partition": str(partition), "why": str(error)})
+            done.failed = True
+            return PartitionFetched(want.partition, code_of(error))
+        return self._include(done, place, partition, want, committed, found)
+
+    def _include(
+        self,
+        done: Round,
+        place: tuple[int, int],
+        partition: Partition,
+        want: FetchPartition,
+        committed: bool,
+        found: LogSlice,
+    ) -> PartitionFetched:
+        """Take *found* unless it breaks the budget; only the first data of a request may."""
+        if found.length == 0 or (done.got_bytes > 0 and found.length > min(want.max_bytes, done.left_bytes)):
+            found.release()
+            return _row(partition, want, committed, None)
+        row = _row(partition, want, committed, found)
+        done.put(place, row, found)
+        return row
+
+    def _plan_remote(
+        self, done: Round, place: tuple[int, int], partition: Partition, want: FetchPartition, committed: bool
+    ) -> PartitionFetched:
+        assert self._reads is not None
+        if self._reads.away(partition):
+            # Still try, so that it is noticed when the bucket is back.
+            done.failed = True
+            self._leave(RemoteWant(partition, want.offset, want.max_bytes, partition.log.local_start, committed))
+            return PartitionFetched(want.partition, ErrorCode.KAFKA_STORAGE_ERROR)
+        limit = min(want.max_bytes, done.remote_left_bytes)
+        if limit > 0 or not done.remote:
+            stop = partition.log.local_start
+            if committed:
+                stop = min(stop, partition.log.last_stable)
+            done.remote.append((*place, RemoteWant(partition, want.offset, max(limit, 0), stop, committed)))
+            done.remote_left_bytes -= limit
+        return _row(partition, want, committed, None)
+
+    def _leave(self, want: RemoteWant) -> None:
+        assert self._reads is not None
+        self._reads.leave(want, self._reads.begin(want))
+
+    # Waiting.
+
+    async def _wait(self, header: RequestHeader, request: FetchRequest, done: Round) -> Reply:
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        try:
+            if done.remote:
+                await self._read_remote(request, done, begun)
+            if not self._enough(done, request):
+                # An append between the first pass and this task's start woke nobody: the loop below looks again first.
+                done = await self._poll(request, done, begun + request.max_wait_ms / 1000)
+        except asyncio.CancelledError:
+            done.release()
+            raise
+        return self._reply(header, request, done)
+
+    async def _poll(self, request: FetchRequest, done: Round, deadline: float) -> Round:
+        """Pass again on every wake-up until there is enough or the time is over."""
+        loop = asyncio.get_running_loop()
+        event = asyncio.Event()
+        watched = [
+            partition
+            for name, wanted in request.topics
+            for want in wanted
+            if (partition := self._partitions.get(name, want.partition)) is not None
+        ]
+        for partition in watched:
+            partition.wait(event.set)
+        timer = loop.call_at(deadline, event.set)
+        try:
+            while True:
+                if not done.remote:
+                    done.release()
+                    done = self._pass(request)
+                if done.remote or self._enough(done, request) or loop.time() >= deadline:
+                    return done
+                event.clear()
+                await event.wait()
+        finally:
+            timer.cancel()
+            for partition in watched:
+                partition.forget(event.set)
+
+    async def _read_remote(self, request: FetchRequest, done: Round, begun: float) -> None:
+        """Read what the pass planned, all at once; whatever is not there in time stays empty and lands in the cache."""
+        assert self._reads is not None
+        wait_ms = max(request.max_wait_ms, REMOTE_WAIT_MS)
+        if done.got_bytes >= request.min_bytes and done.got_bytes > 0:
+            wait_ms = min(wait_ms, REMOTE_BESIDE_LOCAL_MS)
+        tasks = [(place, want, self._reads.begin(want)) for *place, want in done.remote]
+        deadline = begun + wait_ms / 1000
+        try:
+            await _until(deadline, [task for _, _, task in tasks])
+        except asyncio.CancelledError:
+            for _, want, task in tasks:
+                self._reads.leave(want, task)
+            raise
+        committed = request.isolation == 1
+        unanswered = False
+        for (topic, index), want, task in tasks:
+            if not task.done():
+                self._reads.leave(want, task)
+                continue
+            asked = request.topics[topic][1][index]
+            row = self._landed(done, (topic, index), want, asked, committed, task)
+            unanswered = unanswered or row is None
+            if row is not None:
+                done.rows[topic][index] = row
+        if unanswered and not self._enough(done, request):
+            # Refused at once: an empty answer now would only make the client ask again at once.
+            await _until(begun + request.max_wait_ms / 1000, [])
+
+    def _landed(
+        self,
+        done: Round,
+        place: tuple[int, int],
+        want: RemoteWant,
+        asked: FetchPartition,
+        committed: bool,
+        task: "asyncio.Task[LogSlice]",
+    ) -> PartitionFetched | None:
+        """The row for a finished remote read; None when the bucket did not answer."""
+        try:
+            found = task.result()
+        except RemoteUnavailable:
+            return None
+        except CorruptFile:
+            done.failed = True
+            return PartitionFetched(asked.partition, ErrorCode.KAFKA_STORAGE_ERROR)
+        partition = want.partition
+        if found.length == 0 and want.stop > want.offset:
+            # Compacted away up to the seam: go on behind it.
+            found.release()
+            beyond = FetchPartition(asked.partition, want.stop, asked.max_bytes)
+            return self._read_beyond(done, place, partition, beyond, committed)
+        self._counters.fetched_remote_bytes += found.length
+        return self._include(done, place, partition, asked, committed, found)
+
+    def _read_beyond(
+        self, done: Round, place: tuple[int, int], partition: Partition, want: FetchPartition, committed: bool
+    ) -> PartitionFetched:
+        if want.offset < partition.log.local_start:
+            return _row(partition, want, committed, None)  # Evicted meanwhile: the next fetch finds it in the bucket.
+        return self._read(done, place, partition, want, committed)
+
+    # Answering.
+
+    def _reply(self, header: RequestHeader, request: FetchRequest, done: Round) -> Reply:
+        topics = [(name, rows) for (name, _), rows in zip(request.topics, done.rows, strict=True)]
+        chunks = encode_fetch_response(header.correlation_id, header.version, topics)
+        if not done.slices:
+            return chunks  # type: ignore[return-value]
+        self._counters.fetched_bytes += done.got_bytes
+        reply: Reply = []
+        for chunk, place in zip(chunks, sorted(done.slices), strict=False):
+            reply.append(chunk)
+            reply.append(done.slices[place])
+        reply.append(chunks[-1])
+        return reply
+
+
+_EMPTY = PartitionFetched(-1)
+
+
+def _refusal(partition: Partition | None, want: FetchPartition) -> ErrorCode:
+    if partition is None or partition.deleted:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    logged = partition.log
+    known = want.current_leader_epoch
+    if known is not None and known != logged.leader_epoch:
+        return ErrorCode.FENCED_LEADER_EPOCH if known < logged.leader_epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
+    if not logged.log_start <= want.offset <= logged.log_end:
+        return ErrorCode.OFFSET_OUT_OF_RANGE
+    return ErrorCode.NONE
+
+
+def _row(partition: Partition, want: FetchPartition, committed: bool, found: LogSlice | None) -> PartitionFetched:
+    logged = partition.log
+    aborted = (found.aborted if found is not None else ()) if committed else None
+    length = 0 if found is None else found.length
+    return PartitionFetched(
+        want.partition, 0, logged.high_watermark, logged.last_stable, logged.log_start, aborted, length
+    )
+
+
+async def _until(deadline: float, tasks: "list[asyncio.Task[LogSlice]]") -> None:
+    """Wait until all *tasks* are done or the loop's clock reaches *deadline*; without tasks, until then."""
+    left = deadline - asyncio.get_running_loop().time()
+    if not tasks:
+        await asyncio.sleep(max(left, 0))
+    elif left > 0:
+        await asyncio.wait(tasks, timeout=left)
+    else:
+        await asyncio.sleep(0)

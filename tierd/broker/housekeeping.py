@@ -1,0 +1,174 @@
+"""What keeps the local logs in order beside the clients: flushes, rolls by time, checkpoints, retention.
+
+All state is touched on the loop; only fsync and unlink run in a thread.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+from tierd.base.clock import Clock
+from tierd.base.errors import DiskFull
+from tierd.base.ids import PartitionId
+from tierd.broker.partition import Partition
+from tierd.broker.partitions import Partitions
+from tierd.broker.ports import RemoteTier
+from tierd.broker.retention import released
+from tierd.storage.errors import StorageFailed
+
+log = logging.getLogger(__name__)
+
+BUSY_TICK_S = 0.25
+"""After appends: how soon a closed segment is flushed and shown to the tierer."""
+IDLE_TICK_S = 5.0
+CHECKPOINT_MS = 5_000
+"""Kafka writes the high watermarks every 5 s and the other checkpoints every 60 s; here all go together."""
+ROLL_CHECK_MS = 10_000
+_A_TURN = 100
+"""Partitions looked at before the loop serves others again."""
+
+
+class Housekeeping:
+    """Loop thread only. `run` is one task; `appended` tells it that there is something to do."""
+
+    def __init__(
+        self, partitions: Partitions, tier: RemoteTier | None, clock: Clock, *, retention_check_ms: int = 30_000
+    ) -> None:
+        self._partitions = partitions
+        self._tier = tier
+        self._clock = clock
+        self._retention_check_ms = retention_check_ms
+        self._thread = ThreadPoolExecutor(1, "flush")
+        self._dirty: dict[Partition, None] = {}
+        self._stopping = False
+        self._woken = asyncio.Event()
+        self._changed = False
+        self._due: dict[str, int] = {}
+
+    def appended(self, partition: Partition) -> None:
+        """Called after every append: wake readers, remember to look at the partition."""
+        if not self._dirty:
+            self._woken.set()
+        self._dirty[partition] = None
+        partition.wake()
+
+    def stop(self) -> None:
+        """Let `run` end."""
+        self._stopping = True
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Until `stop`; an error that nobody expected ends it, and must end the daemon."""
+        try:
+            while not self._stopping:
+                self._woken.clear()
+                await self.step()
+                try:
+                    await asyncio.wait_for(self._woken.wait(), BUSY_TICK_S if self._dirty else IDLE_TICK_S)
+                except TimeoutError:
+                    continue
+        finally:
+            self._thread.shutdown(wait=True)
+
+    async def step(self) -> None:
+        """All that is due now."""
+        if self._is_due("rolls", ROLL_CHECK_MS):
+            await self._roll_old()
+        dirty, self._dirty = self._dirty, {}
+        self._changed = self._changed or bool(dirty)
+        await self.flush(dirty)
+        if self._is_due("retention", self._retention_check_ms):
+            await self._retain()
+        if self._changed and self._is_due("checkpoints", CHECKPOINT_MS):
+            self._changed = False
+            for directory in self._partitions.directories:
+                await self._in_thread(directory.checkpoint_job())
+        await self._in_thread(self._purge)
+
+    async def roll(self, parts: Collection[PartitionId] | None = None) -> int:
+        """Close active segments that are not empty (of all tiered partitions, or of *parts*) and flush them.
+
+        Gives the number of segments closed. Raises DiskFull, OSError.
+        """
+        rolled = [
+            partition
+            for partition in self._partitions
+            if (partition.tiered if parts is None else partition.id in parts) and partition.log.roll()
+        ]
+        await self.flush(rolled)
+        return len(rolled)
+
+    async def flush(self, partitions: Iterable[Partition]) -> None:
+        """Make closed segments durable (and what flush.ms and flush.messages ask for), then tell the tierer of them."""
+        for partition in partitions:
+            logged = partition.log
+            job = None if partition.deleted else logged.unflushed(active=logged.flush_due(self._clock.monotonic_ms()))
+            if job is None:
+                continue
+            try:
+                await asyncio.get_running_loop().run_in_executor(self._thread, job.run)
+            except StorageFailed as error:
+                log.error("flush failed", extra={"partition": str(partition), "why": str(error)})
+            logged.flushed(job)
+            self._tell(partition)
+
+    async def _roll_old(self) -> None:
+        now_ms = self._clock.now_ms()
+        for number, partition in enumerate(self._partitions):
+            try:
+                rolled = partition.log.maybe_roll(now_ms) or (self._too_old(partition, now_ms) and partition.log.roll())
+            except (DiskFull, OSError) as error:
+                log.warning("no roll", extra={"partition": str(partition), "why": str(error)})
+                continue
+            if rolled:
+                self._dirty[partition] = None
+            if number % _A_TURN == _A_TURN - 1:
+                await asyncio.sleep(0)
+
+    def _too_old(self, partition: Partition, now_ms: int) -> bool:
+        """Whether tierd.archive.max.age.ms asks for a roll: not while an older closed segment waits to be copied."""
+        limit_ms, copied_to = partition.log.settings.tierd_archive_max_age_ms, partition.copied_to
+        if self._tier is None or not partition.tiered or limit_ms is None or copied_to == partition.log.log_end:
+            return False
+        view = partition.view()
+        if view.closed and (copied_to is None or copied_to < view.closed[-1].next_base):
+            return False
+        return view.active_append_ms is not None and now_ms - view.active_append_ms > limit_ms
+
+    async def _retain(self) -> None:
+        """Total retention of partitions that the bucket does not hold."""
+        now_ms = self._clock.now_ms()
+        for number, partition in enumerate(self._partitions):
+            if number % _A_TURN == _A_TURN - 1:
+                await asyncio.sleep(0)
+            if partition.deleted or partition.remote is not None or (self._tier is not None and partition.tiered):
+                continue
+            start = released(partition.view(), now_ms)
+            if start > partition.log.log_start:
+                partition.log.move_log_start(start)
+                log.info("retention", extra={"partition": str(partition), "log_start": start})
+                self._changed = True
+                partition.wake()
+
+    def _purge(self) -> None:
+        for directory in self._partitions.directories:
+            directory.purge()
+
+    async def _in_thread(self, work: Callable[[], None]) -> None:
+        """A full or failing disk is logged: all of this is tried again at the next tick."""
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        except (DiskFull, OSError) as error:
+            log.error("housekeeping failed", extra={"why": str(error)})
+
+    def _tell(self, partition: Partition) -> None:
+        if self._tier is not None and not partition.deleted:
+            self._tier.partition_changed(partition.view())
+
+    def _is_due(self, what: str, every_ms: int) -> bool:
+        now = self._clock.monotonic_ms()
+        if now < self._due.get(what, 0):
+            return False
+        self._due[what] = now + every_ms
+        return True

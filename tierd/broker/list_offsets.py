@@ -1,0 +1,119 @@
+"""ListOffsets: the ends of the log, and offsets by time over both tiers (SEMANTICS C12, FORMAT-FACTS 10)."""
+
+import asyncio
+from typing import Any
+
+from tierd.base.errors import RemoteUnavailable, TierdError
+from tierd.broker.error_map import code_of
+from tierd.broker.partition import Partition
+from tierd.broker.partitions import Partitions
+from tierd.broker.ports import RemoteTier
+from tierd.storage.view import TimestampOffset
+from tierd.wire.errors import ErrorCode
+from tierd.wire.header import RequestHeader
+
+LATEST, EARLIEST, LARGEST_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
+_FIRST_VERSION = {LATEST: 1, EARLIEST: 1, LARGEST_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
+REMOTE_WAIT_S = 30.0
+"""Longest wait for the bucket when the request (below version 10) does not say."""
+
+Row = dict[str, object]
+Found = tuple[int, int, int | None]
+"""Offset, timestamp, leader epoch."""
+
+
+class ListOffsets:
+    """The handler of the ListOffsets API."""
+
+    def __init__(self, partitions: Partitions, tier: RemoteTier | None) -> None:
+        self._partitions = partitions
+        self._tier = tier
+
+    async def __call__(self, header: RequestHeader, request: Any) -> dict[str, object]:
+        committed = getattr(request, "isolation_level", 0) == 1
+        timeout = getattr(request, "timeout", None)
+        wait_s = REMOTE_WAIT_S if timeout is None else max(timeout.total_seconds(), 0.0)
+        topics = []
+        for topic in request.topics:
+            rows = await asyncio.gather(
+                *(self._row(header.version, topic.name, asked, committed, wait_s) for asked in topic.partitions)
+            )
+            topics.append({"name": topic.name, "partitions": rows})
+        return {"topics": topics}
+
+    async def _row(self, version: int, topic: str, asked: Any, committed: bool, wait_s: float) -> Row:
+        index = asked.partition_index
+        partition = self._partitions.get(topic, index)
+        if partition is None:
+            return _failed(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        known = getattr(asked, "current_leader_epoch", -1)
+        if known >= 0 and known != partition.log.leader_epoch:
+            older = known < partition.log.leader_epoch
+            return _failed(index, ErrorCode.FENCED_LEADER_EPOCH if older else ErrorCode.UNKNOWN_LEADER_EPOCH)
+        if asked.timestamp < 0 and version < _FIRST_VERSION.get(asked.timestamp, version + 1):
+            return _failed(index, ErrorCode.UNSUPPORTED_VERSION)
+        try:
+            found = await asyncio.wait_for(self._find(partition, asked.timestamp, committed), wait_s or None)
+        except TimeoutError:
+            return _failed(index, ErrorCode.REQUEST_TIMED_OUT)
+        except RemoteUnavailable:
+            return _failed(index, ErrorCode.KAFKA_STORAGE_ERROR)
+        except TierdError as error:
+            return _failed(index, code_of(error))
+        offset, timestamp, epoch = found
+        return {
+            "partition_index": index,
+            "error_code": 0,
+            "offset": offset,
+            "timestamp": timestamp,
+            "leader_epoch": -1 if epoch is None else epoch,
+        }
+
+    async def _find(self, partition: Partition, timestamp: int, committed: bool) -> Found:
+        logged = partition.log
+        match timestamp:
+            case -1:
+                return (logged.last_stable if committed else logged.high_watermark), -1, logged.leader_epoch
+            case -2:
+                return logged.log_start, -1, logged.epoch_at(logged.log_start)
+            case -4:
+                return logged.local_start, -1, logged.epoch_at(logged.local_start)
+            case -5:
+                last = None if partition.copied_to is None else partition.copied_to - 1
+                return (-1, -1, None) if last is None else (last, -1, logged.epoch_at(last))
+            case -3:
+                record = await self._largest(partition)
+            case _:
+                record = await self._by_time(partition, timestamp, committed)
+        if record is None or (committed and record.offset >= logged.last_stable):
+            return -1, -1, None
+        return record.offset, record.timestamp_ms, record.leader_epoch
+
+    async def _by_time(self, partition: Partition, timestamp: int, committed: bool) -> TimestampOffset | None:
+        logged = partition.log
+        if self._tier is not None and logged.log_start < logged.local_start:
+            found = await self._tier.by_time(partition.id, timestamp, start=logged.log_start, stop=logged.local_start)
+            if found is not None:
+                return found
+        return logged.by_time(timestamp, committed=committed)
+
+    async def _largest(self, partition: Partition) -> TimestampOffset | None:
+        """The earliest record with the largest timestamp; at equal ones the remote record is the earlier."""
+        logged = partition.log
+        local = logged.largest_timestamp()
+        if self._tier is None or logged.log_start >= logged.local_start:
+            return local
+        remote = await self._tier.largest_timestamp(partition.id, start=logged.log_start, stop=logged.local_start)
+        if remote is None or (local is not None and local.timestamp_ms > remote.timestamp_ms):
+            return local
+        return remote
+
+
+def _failed(index: int, error: ErrorCode) -> Row:
+    return {
+        "partition_index": index,
+        "error_code": error,
+        "offset": -1,
+        "timestamp": -1,
+        "leader_epoch": -1,
+    }

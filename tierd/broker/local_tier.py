@@ -1,0 +1,55 @@
+"""The local log as the tierer sees it (`tiering.ports.LocalTier`): each call persists before it answers."""
+
+import logging
+
+from tierd.base.ids import PartitionId, Uuid
+from tierd.broker.partition import Partition
+from tierd.broker.partitions import Partitions
+from tierd.broker.ports import RemoteTier
+from tierd.remote.view import Claim, ClaimState, RemotePartition
+
+log = logging.getLogger(__name__)
+
+
+class LocalLog:
+    """Loop thread only. A partition that is not there any more answers with what was asked: nothing of it is left."""
+
+    def __init__(self, partitions: Partitions) -> None:
+        self._partitions = partitions
+        self.tier: RemoteTier | None = None
+        """Told of every change; set once it is there (each needs the other)."""
+
+    async def evict(self, part: PartitionId, local_start: int) -> int:
+        partition = self._partitions.by_id(part)
+        if partition is None:
+            return local_start
+        now = partition.log.evict(local_start)
+        self._tell(partition)
+        return now
+
+    async def move_log_start(self, part: PartitionId, log_start: int) -> int:
+        partition = self._partitions.by_id(part)
+        if partition is None:
+            return log_start
+        partition.log.move_log_start(log_start)
+        partition.wake()
+        self._tell(partition)
+        return partition.log.log_start
+
+    def remote_changed(self, remote: RemotePartition) -> None:
+        partition = self._partitions.by_id(remote.id)
+        if partition is not None:
+            partition.remote = remote
+
+    def claim_changed(self, claim: Claim) -> None:
+        if claim.state is ClaimState.LOST:
+            log.error("the bucket has another owner now: Produce is refused", extra={"why": claim.detail})
+        else:
+            log.info("claim", extra={"state": str(claim.state), "epoch": claim.epoch, "why": claim.detail})
+
+    def tombstone_written(self, topic_id: Uuid) -> None:
+        self._partitions.registry.forget(topic_id)
+
+    def _tell(self, partition: Partition) -> None:
+        if self.tier is not None:
+            self.tier.partition_changed(partition.view())

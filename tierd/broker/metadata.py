@@ -1,0 +1,120 @@
+"""Metadata: who leads what, and topics made on first mention."""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+from tierd.base.errors import DiskFull
+from tierd.base.ids import Uuid
+from tierd.broker.partitions import Partitions, Topic
+from tierd.broker.topic_names import problem
+from tierd.broker.topics import TopicRefused, Topics
+from tierd.config.resolve import is_internal
+from tierd.wire.errors import ErrorCode
+from tierd.wire.header import RequestHeader
+
+log = logging.getLogger(__name__)
+
+
+class Metadata:
+    """The handler of the Metadata API."""
+
+    def __init__(
+        self,
+        topics: Topics,
+        partitions: Partitions,
+        *,
+        node_id: int,
+        cluster_id: str,
+        advertised: Callable[[], tuple[str, int]],
+        auto_create: bool,
+        default_partitions: int,
+    ) -> None:
+        self._topics = topics
+        self._partitions = partitions
+        self._node_id = node_id
+        self._cluster_id = cluster_id
+        self._advertised = advertised
+        self._auto_create = auto_create
+        self._default_partitions = default_partitions
+
+    async def __call__(self, header: RequestHeader, request: Any) -> dict[str, object]:
+        host, port = self._advertised()
+        return {
+            "brokers": [{"node_id": self._node_id, "host": host, "port": port, "rack": None}],
+            "cluster_id": self._cluster_id,
+            "controller_id": self._node_id,
+            "topics": await self._wanted(header, request),
+        }
+
+    async def _wanted(self, header: RequestHeader, request: Any) -> list[dict[str, object]]:
+        if request.topics is None or (header.version == 0 and not request.topics):
+            return [self._shown(topic) for topic in sorted(self._partitions.topics(), key=lambda topic: topic.name)]
+        may_create = self._auto_create and getattr(request, "allow_auto_topic_creation", True)
+        rows = []
+        for asked in request.topics:
+            topic_id = getattr(asked, "topic_id", None)
+            if topic_id is not None and asked.name is None:
+                topic = self._partitions.topic_by_id(Uuid(topic_id.bytes))
+                rows.append(
+                    _unknown(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID) if topic is None else self._shown(topic)
+                )
+            else:
+                rows.append(await self._by_name(asked.name or "", may_create))
+        return rows
+
+    def _by_id(self, topic_id: UUID) -> dict[str, object]:
+        topic = self._partitions.topic_by_id(Uuid(topic_id.bytes))
+        return _unknown(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID) if topic is None else self._shown(topic)
+
+    async def _by_name(self, name: str, may_create: bool) -> dict[str, object]:
+        topic = self._partitions.topic(name)
+        if topic is not None:
+            return self._shown(topic)
+        if problem(name) is not None:
+            return _unknown(name, None, ErrorCode.INVALID_TOPIC_EXCEPTION)
+        if not may_create or is_internal(name):
+            return _unknown(name, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        try:
+            return self._shown(await self._topics.ensure(name, self._default_partitions))
+        except TopicRefused as error:
+            return _unknown(name, None, error.code)
+        except DiskFull as error:
+            log.error("topic not created", extra={"topic": name, "why": str(error)})
+            return _unknown(name, None, ErrorCode.KAFKA_STORAGE_ERROR)
+
+    def _shown(self, topic: Topic) -> dict[str, object]:
+        return {
+            "error_code": 0,
+            "name": topic.name,
+            "topic_id": UUID(bytes=topic.id.raw),
+            "is_internal": topic.internal,
+            "partitions": [self._partition(topic, number) for number in range(topic.row.partitions)],
+        }
+
+    def _partition(self, topic: Topic, number: int) -> dict[str, object]:
+        leader = self._partitions.leader_of(topic, number)
+        if leader is None:
+            return {
+                "error_code": ErrorCode.LEADER_NOT_AVAILABLE,
+                "partition_index": number,
+                "leader_id": -1,
+                "leader_epoch": -1,
+                "replica_nodes": (),
+                "isr_nodes": (),
+                "offline_replicas": (),
+            }
+        return {
+            "error_code": 0,
+            "partition_index": number,
+            "leader_id": leader,
+            "leader_epoch": topic.partitions[number].log.leader_epoch,
+            "replica_nodes": (leader,),
+            "isr_nodes": (leader,),
+            "offline_replicas": (),
+        }
+
+
+def _unknown(name: str | None, topic_id: UUID | None, code: ErrorCode) -> dict[str, object]:
+    return {"error_code": code, "name": name, "topic_id": topic_id, "is_internal": False, "partitions": ()}

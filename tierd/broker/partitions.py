@@ -1,0 +1,275 @@
+"""All partitions of this daemon: found by name or id, adopted from the data directories, begun with the run's epoch.
+
+Nothing here assumes that this node leads everything: who leads a partition is looked up (`leader_of`).
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tierd.base.clock import Clock
+from tierd.base.errors import CorruptFile, StartRefused
+from tierd.base.ids import PartitionId, TopicPartition, Uuid
+from tierd.broker.partition import Partition
+from tierd.broker.ports import RemoteTier
+from tierd.broker.registry import Registry, TopicRow
+from tierd.config.resolve import TopicDefaults, is_internal
+from tierd.config.topic import TopicSettings
+from tierd.remote.view import RemotePartition
+from tierd.storage import names
+from tierd.storage.checkpoints import parse_checkpoint
+from tierd.storage.directory import LogDirectory
+from tierd.storage.log import Log
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Topic:
+    """A live topic. `partitions` may lack numbers below `row.partitions` when only some were adopted."""
+
+    row: TopicRow
+    settings: TopicSettings
+    partitions: dict[int, Partition] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return self.row.name
+
+    @property
+    def id(self) -> Uuid:
+        return self.row.id
+
+    @property
+    def internal(self) -> bool:
+        return is_internal(self.row.name)
+
+
+def settings_for(registry: Registry, defaults: TopicDefaults) -> Callable[[TopicPartition], TopicSettings]:
+    """The settings in force for a partition that a data directory holds; what `LogDirectory.open` asks for."""
+    rows = {row.name: row for row in registry.topics()}
+    known: dict[str, TopicSettings] = {}
+
+    def resolve(partition: TopicPartition) -> TopicSettings:
+        settings = known.get(partition.topic)
+        if settings is None:
+            row = rows.get(partition.topic)
+            settings = (
+                defaults.resolve(partition.topic, adopted=True)
+                if row is None
+                else defaults.resolve(row.name, row.config, adopted=row.adopted)
+            )
+            known[partition.topic] = settings
+        return settings
+
+    return resolve
+
+
+def topic_id_for(registry: Registry) -> Callable[[TopicPartition], Uuid | None]:
+    """The topic id of a partition whose `partition.metadata` is gone; what `LogDirectory.open` asks for."""
+    ids = {row.name: row.id for row in registry.topics()}
+    return lambda partition: ids.get(partition.topic)
+
+
+class Partitions:
+    """The one place that knows topics and partitions. Loop thread only."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        directories: Sequence[LogDirectory],
+        defaults: TopicDefaults,
+        clock: Clock,
+        *,
+        node_id: int = 1,
+    ) -> None:
+        self.registry = registry
+        self.defaults = defaults
+        self._directories = tuple(directories)
+        self._clock = clock
+        self._node_id = node_id
+        self._topics: dict[str, Topic] = {}
+        self._by_name: dict[tuple[str, int], Partition] = {}
+        self._by_id: dict[PartitionId, Partition] = {}
+        self._known_starts: set[TopicPartition] = set()
+        self.generation = 0
+        """Changes with every topic that comes, goes or changes."""
+        self.epoch = 0
+        """Leader epoch of this run, once `begin` was called."""
+
+    # Looking up.
+
+    def get(self, topic: str, partition: int) -> Partition | None:
+        return self._by_name.get((topic, partition))
+
+    def by_id(self, part: PartitionId) -> Partition | None:
+        return self._by_id.get(part)
+
+    def topic(self, name: str) -> Topic | None:
+        return self._topics.get(name)
+
+    def topic_by_id(self, topic_id: Uuid) -> Topic | None:
+        return next((topic for topic in self._topics.values() if topic.id == topic_id), None)
+
+    def topics(self) -> list[Topic]:
+        return list(self._topics.values())
+
+    def __iter__(self) -> Iterator[Partition]:
+        return iter(list(self._by_id.values()))
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    @property
+    def directories(self) -> tuple[LogDirectory, ...]:
+        return self._directories
+
+    def leader_of(self, topic: Topic, partition: int) -> int | None:
+        """Node id of the leader; None when nobody has the partition."""
+        return self._node_id if partition in topic.partitions else None
+
+    # Opening, in this order: load, begin.
+
+    def load(self) -> None:
+        """Join registry and data directories: adopt what only the disk knows, finish deletions, make what is missing.
+
+        Raises StartRefused when one name has two topic ids.
+        """
+        self._known_starts = {name for directory in self._directories for name in _listed_starts(directory)}
+        deleted = {row.id for row in self.registry.deleted()}
+        rows = {row.name: row for row in self.registry.topics()}
+        found: dict[str, dict[int, Log]] = {}
+        for directory in self._directories:
+            for name, logged in list(directory.logs.items()):
+                if logged.topic_id in deleted:
+                    log.info("deletion resumed", extra={"partition": str(name)})
+                    directory.remove(name)
+                else:
+                    found.setdefault(name.topic, {})[name.partition] = logged
+        for topic, logs in found.items():
+            rows[topic] = self._row_for(topic, logs, rows.get(topic))
+        for row in rows.values():
+            self._open_topic(row, found.get(row.name, {}))
+
+    def _row_for(self, name: str, logs: Mapping[int, Log], row: TopicRow | None) -> TopicRow:
+        ids = {logged.topic_id for logged in logs.values()} | ({row.id} if row is not None else set())
+        if len(ids) > 1:
+            raise StartRefused(
+                f"topic {name} has several ids: {', '.join(sorted(map(str, ids)))}; one of its directories, or the "
+                "state directory, belongs to another history: move it away, or give the --state that belongs here"
+            )
+        if row is None:
+            row = TopicRow(
+                id=ids.pop(),
+                name=name,
+                partitions=max(logs) + 1,
+                created_ms=self._clock.now_ms(),
+                adopted=True,
+            )
+            self.registry.add(row)
+            log.info("topic adopted", extra={"topic": name, "topic_id": str(row.id), "partitions": sorted(logs)})
+        return row
+
+    def _open_topic(self, row: TopicRow, logs: Mapping[int, Log]) -> None:
+        topic = Topic(row, self.defaults.resolve(row.name, row.config, adopted=row.adopted))
+        logs = dict(logs)
+        if not row.adopted:
+            for number in range(row.partitions):
+                if number not in logs:
+                    logs[number] = self._make_log(topic, number)
+        for number, logged in sorted(logs.items()):
+            self._take(topic, number, logged)
+        self._topics[row.name] = topic
+        self.generation += 1
+
+    async def begin(self, epoch: int, remotes: Mapping[PartitionId, RemotePartition], tier: RemoteTier | None) -> None:
+        """Enter *epoch* in every partition, above what the bucket has. After this the logs accept appends."""
+        self.epoch = epoch
+        for partition in self:
+            partition.remote = remotes.get(partition.id)
+            await self._begin_one(partition, tier)
+
+    async def _begin_one(self, partition: Partition, tier: RemoteTier | None) -> None:
+        logged, copied_to = partition.log, partition.copied_to
+        first, seed = logged.log_end, None
+        if copied_to is not None and copied_to > first:
+            assert tier is not None
+            first, seed = copied_to, await tier.seed(partition.id)
+            log.warning(
+                "the disk had fallen behind the bucket",
+                extra={"partition": str(partition), "log_end": logged.log_end, "copied_to": copied_to},
+            )
+        logged.begin(self.epoch, first, seed)
+        _settle_log_start(partition, known=partition.name in self._known_starts)
+        if tier is not None:
+            tier.partition_changed(partition.view())
+
+    # Changing.
+
+    def add(self, row: TopicRow) -> Topic:
+        """Open an empty topic that the registry has; its partitions come with `add_partition`."""
+        topic = Topic(row, self.defaults.resolve(row.name, row.config))
+        self._topics[row.name] = topic
+        self.generation += 1
+        return topic
+
+    def add_partition(self, topic: Topic, number: int, tier: RemoteTier | None) -> Partition:
+        """Make an empty partition and begin it at 0. Raises DiskFull."""
+        logged = self._make_log(topic, number)
+        logged.begin(self.epoch, 0, None)
+        partition = self._take(topic, number, logged)
+        self.generation += 1
+        if tier is not None:
+            tier.partition_changed(partition.view())
+        return partition
+
+    def remove(self, topic: Topic) -> None:
+        """Take a topic away from clients and rename its directories; the files go later (`LogDirectory.purge`)."""
+        self._topics.pop(topic.name, None)
+        self.generation += 1
+        for number, partition in topic.partitions.items():
+            partition.deleted = True
+            self._by_name.pop((topic.name, number), None)
+            self._by_id.pop(partition.id, None)
+            partition.wake()
+            for directory in self._directories:
+                if partition.name in directory.logs:
+                    directory.remove(partition.name)
+
+    def _take(self, topic: Topic, number: int, logged: Log) -> Partition:
+        partition = Partition(logged, PartitionId(topic.id, number), internal=topic.internal)
+        topic.partitions[number] = partition
+        self._by_name[topic.name, number] = partition
+        self._by_id[partition.id] = partition
+        return partition
+
+    def _make_log(self, topic: Topic, number: int) -> Log:
+        emptiest = min(self._directories, key=lambda directory: len(directory.logs))
+        return emptiest.create(TopicPartition(topic.name, number), topic.id, topic.settings)
+
+
+def _listed_starts(directory: LogDirectory) -> dict[TopicPartition, int]:
+    path = directory.path / names.LOG_START_CHECKPOINT
+    try:
+        return parse_checkpoint(path.read_bytes(), str(path))
+    except (FileNotFoundError, CorruptFile):
+        return {}  # The directory has reported it.
+
+
+def _settle_log_start(partition: Partition, *, known: bool) -> None:
+    """Log start is the largest that checkpoint (*known*: it lists the partition) and bucket know.
+
+    A missing entry never means the first local base while the bucket has older segments (FORMAT-FACTS 6).
+    """
+    logged, remote = partition.log, partition.remote
+    if remote is None:
+        return
+    oldest = max(remote.start or 0, remote.log_start or 0)
+    if not known and remote.start is not None and oldest < logged.log_start:
+        log.warning("log start was lost, taken from the bucket", extra={"partition": str(partition), "start": oldest})
+        logged.log_start = oldest
+    start = max(logged.log_start, remote.log_start or 0)
+    if remote.start is not None and start < logged.local_start:
+        start = max(start, min(remote.start, logged.local_start))
+    if start > logged.log_start:
+        logged.move_log_start(start)

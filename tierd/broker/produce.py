@@ -1,0 +1,122 @@
+"""Produce: one append per partition, on the loop, answered at once (from the page cache, as one Kafka node)."""
+
+import logging
+from collections.abc import Callable
+
+from tierd.base.clock import Clock
+from tierd.base.errors import TierdError
+from tierd.broker.connection import CloseQuietly
+from tierd.broker.counters import Counters
+from tierd.broker.error_map import code_of, refused
+from tierd.broker.partition import Partition
+from tierd.broker.partitions import Partitions
+from tierd.broker.ports import RemoteTier
+from tierd.broker.sending import Reply
+from tierd.remote.view import ClaimState
+from tierd.storage.errors import AppendRefused, TransactionRefused
+from tierd.wire.api import PRODUCE_SERVED_FROM
+from tierd.wire.errors import ErrorCode
+from tierd.wire.header import RequestHeader
+from tierd.wire.produce import PartitionProduced, ProduceRequest, decode_produce, encode_produce_response
+
+log = logging.getLogger(__name__)
+
+_ATTRIBUTES_AT = 22  # second byte of the batch's attributes
+_CODEC_BITS = 0x07
+_ZSTD = 4
+_ZSTD_FROM = 7
+_ABORTABLE_FROM = 11
+_ACKS = (-1, 0, 1)
+
+
+class Produce:
+    """The handler of the Produce API."""
+
+    def __init__(
+        self,
+        partitions: Partitions,
+        tier: RemoteTier | None,
+        clock: Clock,
+        counters: Counters,
+        *,
+        appended: Callable[[Partition], None],
+    ) -> None:
+        self._partitions = partitions
+        self._clock = clock
+        self._counters = counters
+        self._tier = tier
+        self._appended = appended
+
+    def __call__(self, header: RequestHeader, frame: memoryview, position: int) -> Reply | None:
+        """Append and answer; None for acks=0, where a failure closes the connection instead (CloseQuietly)."""
+        version = header.version
+        request = decode_produce(frame, position, version)
+        stop = self._refuse_all(request, version)
+        now_ms = self._clock.now_ms()
+        topics = []
+        failed = False
+        for name, wanted in request.topics:
+            rows = []
+            for index, records in wanted:
+                if stop is None:
+                    row = self._append(name, index, records, request, version, now_ms)
+                else:
+                    row = PartitionProduced(index, stop)
+                failed = failed or row.error != 0
+                rows.append(row)
+            topics.append((name, rows))
+        if request.acks == 0:
+            if failed:
+                raise CloseQuietly
+            return None
+        return [encode_produce_response(header.correlation_id, version, topics)]
+
+    def _refuse_all(self, request: ProduceRequest, version: int) -> ErrorCode | None:
+        if version < PRODUCE_SERVED_FROM:
+            return ErrorCode.UNSUPPORTED_VERSION
+        if request.acks not in _ACKS:
+            return ErrorCode.INVALID_REQUIRED_ACKS
+        if self._tier is not None and self._tier.claim.state is ClaimState.LOST:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        return None
+
+    def _append(
+        self,
+        topic: str,
+        index: int,
+        records: memoryview | None,
+        request: ProduceRequest,
+        version: int,
+        now_ms: int,
+    ) -> PartitionProduced:
+        partition = self._partitions.get(topic, index)
+        if partition is None:
+            return PartitionProduced(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if partition.internal:
+            return PartitionProduced(index, ErrorCode.INVALID_TOPIC_EXCEPTION, message="only the broker writes there")
+        if records is None:
+            return PartitionProduced(index, ErrorCode.INVALID_RECORD, message="records are null")
+        if version < _ZSTD_FROM and len(records) > _ATTRIBUTES_AT and records[_ATTRIBUTES_AT] & _CODEC_BITS == _ZSTD:
+            return PartitionProduced(index, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+        logged = partition.log
+        try:
+            done = logged.append(records, now_ms=now_ms)
+        except TransactionRefused as error:
+            return _refused_transaction(index, error, request, version)
+        except AppendRefused as error:
+            return refused(index, error, logged.log_start)
+        except (TierdError, OSError) as error:
+            log.error("append failed", extra={"partition": str(partition), "why": str(error)})
+            return PartitionProduced(index, code_of(error), message=str(error))
+        self._counters.produced_bytes += len(records)
+        self._appended(partition)
+        return PartitionProduced(index, 0, done.first_offset, done.log_append_time_ms, logged.log_start)
+
+
+def _refused_transaction(
+    index: int, error: TransactionRefused, request: ProduceRequest, version: int
+) -> PartitionProduced:
+    if request.transactional_id is None:
+        return PartitionProduced(index, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, message=str(error))
+    code = ErrorCode.TRANSACTION_ABORTABLE if version >= _ABORTABLE_FROM else ErrorCode.INVALID_TXN_STATE
+    return PartitionProduced(index, code, message=str(error))

@@ -1,0 +1,117 @@
+"""Reads from the bucket for fetches: they outlive the fetch that gave up on them, and their silence is remembered.
+
+A fetch waits at most its max wait. The read goes on; the next fetch of the same range takes its result, and when
+nobody comes for it, it is released.
+"""
+
+import asyncio
+import logging
+from dataclasses import dataclass
+
+from tierd.base.clock import Clock
+from tierd.base.errors import CorruptFile, RemoteUnavailable
+from tierd.broker.counters import Counters
+from tierd.broker.partition import Partition
+from tierd.broker.ports import RemoteTier
+from tierd.storage.view import LogSlice
+
+log = logging.getLogger(__name__)
+
+AWAY_MS = 30_000
+"""After this long without an answer of the bucket a fetch says so (error 56) instead of staying empty."""
+KEEP_S = 5.0
+"""A result that nobody has come for is let go after this."""
+
+Key = tuple[Partition, int, int, bool]
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteWant:
+    """What one partition of one fetch needs of the bucket."""
+
+    partition: Partition
+    offset: int
+    max_bytes: int
+    stop: int
+    committed: bool
+
+
+class RemoteReads:
+    """Loop thread only."""
+
+    def __init__(self, tier: RemoteTier, clock: Clock, counters: Counters) -> None:
+        self._tier = tier
+        self._clock = clock
+        self._counters = counters
+        self._left: dict[Key, asyncio.Task[LogSlice]] = {}
+
+    def begin(self, want: RemoteWant) -> "asyncio.Task[LogSlice]":
+        """The read of *want*: one that an earlier fetch left behind, or a new one. The caller takes or leaves it."""
+        left = self._left.pop(_key(want), None)
+        if left is not None and not (left.done() and (left.cancelled() or left.exception())):
+            return left
+        return asyncio.get_running_loop().create_task(self._read(want))
+
+    def leave(self, want: RemoteWant, task: "asyncio.Task[LogSlice]") -> None:
+        """The fetch gives up: keep the read for the next one."""
+        key = _key(want)
+        if key in self._left:
+            task.add_done_callback(_release)
+            return
+        self._left[key] = task
+        task.add_done_callback(lambda done: self._expire_later(key, done))
+
+    def away(self, partition: Partition) -> bool:
+        """Whether the bucket has not answered reads of this partition for 30 s."""
+        silent = partition.silent_ms
+        return silent is not None and self._clock.monotonic_ms() - silent > AWAY_MS
+
+    async def close(self) -> None:
+        """Cancel and release what is left."""
+        left, self._left = self._left, {}
+        for task in left.values():
+            task.cancel()
+            task.add_done_callback(_release)
+        await asyncio.gather(*left.values(), return_exceptions=True)
+
+    async def _read(self, want: RemoteWant) -> LogSlice:
+        partition = want.partition
+        self._note_try(partition)
+        try:
+            slice_ = await self._tier.read(
+                partition.id, want.offset, max_bytes=want.max_bytes, stop=want.stop, committed=want.committed
+            )
+        except RemoteUnavailable as error:
+            self._counters.remote_reads_failed += 1
+            log.warning("remote read failed", extra={"partition": str(partition), "why": str(error)})
+            raise
+        except CorruptFile as error:
+            self._counters.remote_reads_failed += 1
+            partition.silent_ms = None
+            log.error("remote data is corrupt", extra={"partition": str(partition), "why": str(error)})
+            raise
+        partition.silent_ms = None
+        return slice_
+
+    def _note_try(self, partition: Partition) -> None:
+        now = self._clock.monotonic_ms()
+        if partition.silent_ms is None or now - partition.tried_ms > AWAY_MS:
+            partition.silent_ms = now  # An old failure that nobody followed up says nothing about now.
+        partition.tried_ms = now
+
+    def _expire_later(self, key: Key, task: "asyncio.Task[LogSlice]") -> None:
+        task.get_loop().call_later(KEEP_S, self._expire, key, task)
+
+    def _expire(self, key: Key, task: "asyncio.Task[LogSlice]") -> None:
+        if self._left.get(key) is task:
+            del self._left[key]
+            _release(task)
+
+
+def _key(want: RemoteWant) -> Key:
+    return (want.partition, want.offset, want.max_bytes, want.committed)
+
+
+def _release(task: "asyncio.Task[LogSlice]") -> None:
+    if not task.cancelled() and task.exception() is None:
+        task.result().release()

@@ -1,0 +1,65 @@
+"""The rows of `tierd status` while it runs: both tiers of every partition, joined."""
+
+from tierd import __version__
+from tierd.base.errors import RemoteUnavailable
+from tierd.base.ids import PartitionId
+from tierd.broker.partition import Partition
+from tierd.broker.partitions import Partitions
+from tierd.broker.ports import RemoteTier
+from tierd.remote.view import RemotePartition, RemoteStatus, Waiting
+
+NO_BUCKET = Waiting("untiered", "tierd runs without a bucket")
+NOT_TIERED = Waiting("untiered", "remote.storage.enable is false")
+UNKNOWN = Waiting("unknown", "the tierer does not answer")
+
+
+async def status(partitions: Partitions, tier: RemoteTier | None) -> dict[str, object]:
+    """As the JSON of `tierd status --json`: offsets exclusive at the end, None = unknown."""
+    known: dict[PartitionId, RemoteStatus] = {}
+    if tier is not None:
+        try:
+            known = await tier.status()
+        except RemoteUnavailable:
+            known = {}
+    claim = None if tier is None else tier.claim
+    rows = sorted(partitions, key=lambda partition: partition.name)
+    return {
+        "version": __version__,
+        "running": True,
+        "epoch": partitions.epoch,
+        "claim": None if claim is None else str(claim.state),
+        "partitions": [_row(partition, known.get(partition.id), tier is not None) for partition in rows],
+    }
+
+
+def _row(partition: Partition, tierer: RemoteStatus | None, has_tier: bool) -> dict[str, object]:
+    logged = partition.log
+    remote = tierer.remote if tierer is not None else partition.remote
+    waiting = _waiting(partition, tierer, has_tier)
+    return {
+        "topic": partition.name.topic,
+        "topic_id": str(partition.id.topic_id),
+        "partition": partition.name.partition,
+        "log_start": logged.log_start,
+        "local_start": logged.local_start,
+        "copied_to": None if remote is None else remote.copied_to,
+        "log_end": logged.log_end,
+        "local_bytes": logged.size_bytes,
+        "remote_bytes": _remote_bytes(remote, has_tier),
+        "oldest_uncopied_ms": None if tierer is None else tierer.oldest_uncopied_ms,
+        "waiting": None if waiting is None else {"reason": waiting.reason, "detail": waiting.detail},
+    }
+
+
+def _remote_bytes(remote: RemotePartition | None, has_tier: bool) -> int | None:
+    if remote is not None:
+        return remote.size_bytes
+    return None if has_tier else 0
+
+
+def _waiting(partition: Partition, tierer: RemoteStatus | None, has_tier: bool) -> Waiting | None:
+    if not has_tier:
+        return NO_BUCKET
+    if not partition.tiered:
+        return NOT_TIERED
+    return UNKNOWN if tierer is None else tierer.waiting

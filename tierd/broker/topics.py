@@ -1,0 +1,157 @@
+"""Topics come and go: registry first (durable), then directories, then the bucket is told."""
+
+import asyncio
+import logging
+import os
+from collections.abc import Mapping, Sequence
+
+from tierd.base.clock import Clock
+from tierd.base.errors import DiskFull, TierdError
+from tierd.base.ids import ID_BYTES, Uuid
+from tierd.broker.partitions import Partitions, Topic
+from tierd.broker.ports import RemoteTier
+from tierd.broker.registry import TopicRow
+from tierd.broker.topic_names import collision_key, problem
+from tierd.config.resolve import is_internal
+from tierd.config.topic_rules import TopicConfigError
+from tierd.wire.errors import ErrorCode
+
+log = logging.getLogger(__name__)
+
+MAX_PARTITIONS = 10_000
+"""Of one topic, when it is made."""
+_A_TURN = 8
+"""Partitions made before the loop serves others again."""
+
+
+class TopicRefused(TierdError):
+    """A topic cannot be made or deleted; *code* is what the client hears."""
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+class Topics:
+    """Makes and deletes topics. Loop thread only."""
+
+    def __init__(self, partitions: Partitions, tier: RemoteTier | None, clock: Clock) -> None:
+        self._partitions = partitions
+        self._tier = tier
+        self._clock = clock
+        self._changing = asyncio.Lock()
+
+    def resume(self) -> None:
+        """Tell the bucket's side of every topic and of deletions that it has not yet confirmed."""
+        registry = self._partitions.registry
+        for topic in self._partitions.topics():
+            self._tell(topic)
+        for row in registry.deleted():
+            self._tell_deleted(row)
+
+    def check(self, name: str, partitions: int, config: Mapping[str, str]) -> dict[str, str]:
+        """Whether the topic may be made; give its settings in Kafka's form. Raises TopicRefused."""
+        if (why := problem(name)) is not None:
+            raise TopicRefused(ErrorCode.INVALID_TOPIC_EXCEPTION, why)
+        if self._partitions.topic(name) is not None:
+            raise TopicRefused(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        key = collision_key(name)
+        for topic in self._partitions.topics():
+            if collision_key(topic.name) == key:
+                raise TopicRefused(
+                    ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {topic.name}"
+                )
+        if not 0 < partitions <= MAX_PARTITIONS:
+            raise TopicRefused(
+                ErrorCode.INVALID_PARTITIONS, f"Number of partitions must be 1 to {MAX_PARTITIONS}, got {partitions}."
+            )
+        try:
+            return self._partitions.defaults.check(name, config)
+        except TopicConfigError as error:
+            raise TopicRefused(ErrorCode.INVALID_CONFIG, str(error)) from error
+
+    async def create(self, name: str, partitions: int, config: Mapping[str, str]) -> Topic:
+        """Make the topic. Raises TopicRefused or DiskFull; then nothing of it stays."""
+        async with self._changing:
+            checked = self.check(name, partitions, config)
+            row = TopicRow(
+                id=_new_id(),
+                name=name,
+                partitions=partitions,
+                created_ms=self._clock.now_ms(),
+                config=checked,
+            )
+            self._partitions.registry.add(row)
+            topic = self._partitions.add(row)
+            try:
+                for number in range(partitions):
+                    self._partitions.add_partition(topic, number, self._tier)
+                    if number % _A_TURN == _A_TURN - 1:
+                        await asyncio.sleep(0)
+            except DiskFull:
+                self._partitions.remove(topic)
+                self._partitions.registry.mark_deleted(row.id, self._clock.now_ms())
+                self._partitions.registry.forget(row.id)
+                raise
+            self._tell(topic)
+            log.info("topic created", extra={"topic": name, "topic_id": str(row.id), "partitions": partitions})
+            return topic
+
+    async def ensure(self, name: str, partitions: int, config: Mapping[str, str] | None = None) -> Topic:
+        """The topic, made when it is not there. Raises as `create`."""
+        known = self._partitions.topic(name)
+        if known is not None and not self._changing.locked():
+            return known
+        try:
+            return await self.create(name, partitions, config or {})
+        except TopicRefused as error:
+            known = self._partitions.topic(name)
+            if error.code is ErrorCode.TOPIC_ALREADY_EXISTS and known is not None:
+                return known
+            raise
+
+    async def delete(self, topic: Topic) -> None:
+        """Delete it; a topic that is deleted already stays so. Raises TopicRefused for Kafka's own topics."""
+        if is_internal(topic.name):
+            raise TopicRefused(ErrorCode.INVALID_REQUEST, f"{topic.name} is the broker's own and cannot be deleted")
+        async with self._changing:
+            if self._partitions.topic(topic.name) is not topic:
+                raise TopicRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{topic.name}' is deleted already.")
+            now_ms = self._clock.now_ms()
+            self._partitions.registry.mark_deleted(topic.id, now_ms)
+            self._partitions.remove(topic)
+            for row in self._partitions.registry.deleted():
+                if row.id == topic.id:
+                    self._tell_deleted(row)
+            log.info("topic deleted", extra={"topic": topic.name, "topic_id": str(topic.id)})
+
+    def _tell(self, topic: Topic) -> None:
+        if self._tier is not None and not topic.internal:
+            row = topic.row
+            self._tier.topic_changed(row.name, row.id, row.partitions, dict(row.config), row.created_ms)
+
+    def _tell_deleted(self, row: TopicRow) -> None:
+        """With a bucket the id stays until the tombstone is there (`LocalTier.tombstone_written`)."""
+        if self._tier is None:
+            self._partitions.registry.forget(row.id)
+        else:
+            assert row.deleted_ms is not None
+            self._tier.topic_deleted(row.name, row.id, row.partitions, row.deleted_ms)
+
+
+def _new_id() -> Uuid:
+    """Random; none that begins with '-' in its text form (it would look like an option to tools), as Kafka does."""
+    while True:
+        made = Uuid(os.urandom(ID_BYTES))
+        if not str(made).startswith("-"):
+            return made
+
+
+def replicas_problem(factor: int, assignments: Sequence[Sequence[int]], node_id: int) -> str | None:
+    """Why a single node cannot place the replicas as asked, or None. A factor of -1 leaves it to us."""
+    if not assignments and factor not in (-1, 1):
+        return f"Replication factor: {factor} larger than available brokers: 1."
+    if any(list(replicas) != [node_id] for replicas in assignments):
+        return f"Replicas can only be assigned to node {node_id}."
+    return None

@@ -13,7 +13,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, SecretStr
 
 from tierd.base.errors import TierdError
 from tierd.base.ids import Uuid
@@ -64,7 +64,7 @@ def _encoder(hint: Any) -> _Codec:
 
 def _encode_simple(hint: Any, origin: Any) -> _Codec:
     if isinstance(hint, type) and issubclass(hint, BaseModel):
-        return lambda value: value.model_dump(mode="json")
+        return lambda value: _reveal(value.model_dump())
     if hint in _PLAIN or origin in (dict, Mapping):
         return lambda value: value
     if isinstance(hint, type) and issubclass(hint, Enum):
@@ -118,6 +118,15 @@ def _dataclass_decoder(cls: Any) -> _Codec:
 def _hints(cls: Any) -> dict[str, Any]:
     hints = typing.get_type_hints(cls)
     return {field.name: hints[field.name] for field in dataclasses.fields(cls)}
+
+
+def _reveal(value: Any) -> Any:
+    """A settings section as JSON values, secrets in the clear: the socket pair is seen by our two processes alone."""
+    if isinstance(value, dict):
+        return {name: _reveal(one) for name, one in value.items()}
+    if isinstance(value, SecretStr):
+        return value.get_secret_value()
+    return str(value) if isinstance(value, Path) else value
 
 
 def _optional(hint: Any) -> Any:

@@ -121,16 +121,17 @@ def local_start_target(
 ) -> int:
     """Where local start may move: behind the oldest closed segments that local retention releases.
 
-    Safety: stops at the first segment that is not wholly inside one contiguous run of *committed* ranges
-    [base, next_base); a gap must never open. With *everything* the local limits do not matter (`tierd evict`).
+    Safety: stops at the first segment that is not, as far as it lies above log start, inside one contiguous run of
+    *committed* ranges [base, next_base); a gap must never open. With *everything* no local limit matters (`tierd evict`).
     """
     covered = _runs(committed)
     local_bytes = sum(segment.size_bytes for segment in view.closed) + view.active_bytes
     target = view.local_start
     for segment in view.closed:
         released = everything or _local_limit_passed(view, segment, local_bytes, now_ms)
-        copied = any(
-            start <= max(segment.base, view.log_start) and segment.next_base <= stop for start, stop in covered
+        first = max(segment.base, view.log_start)
+        copied = first >= segment.next_base or any(
+            start <= first and segment.next_base <= stop for start, stop in covered
         )
         if not released or not copied:
             break

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable
 
-from tierd.base.errors import DiskFull
+from tierd.base.errors import CorruptFile, DiskFull
 from tierd.base.ids import Uuid
 from tierd.storage.batch import patch, walk
 
@@ -11,6 +11,7 @@ class FakeLog:
     def __init__(self, partitions: int = 50) -> None:
         self.batches: dict[int, bytearray] = {}
         self.full = False
+        self.broken = False
         self.unreadable = False
         self.read = 0
         self.on_append: Callable[[], None] = lambda: None
@@ -40,6 +41,8 @@ class FakeLog:
 
     async def replay(self, partition: int) -> AsyncIterator[bytes]:
         self.read += 1
+        if self.broken:
+            raise CorruptFile(f"partition {partition}", 0, "bad batch")
         raw = bytes(self.batches.get(partition, b""))
         for position, header in walk(raw):
             yield raw[position : position + header.size_bytes]

@@ -406,6 +406,22 @@ def test_without_the_topic_clients_are_told_to_look_again() -> None:
     run(scenario())
 
 
+def test_a_partition_that_cannot_be_read_is_tried_again() -> None:
+    async def scenario() -> None:
+        rig = Rig()
+        await error_of_commit(rig, commit(9, 5))
+        rig = rig.restart()
+        rig.log.broken = True
+        asked = asyncio.create_task(fetched(rig))
+        await asyncio.sleep(0)
+        asked.cancel()
+        assert await error_of_commit(rig, commit(9, 6)) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        rig.log.broken = False
+        assert (await fetched(rig))["t1", 0].committed_offset == 5
+
+    run(scenario())
+
+
 def test_what_may_not_be_committed() -> None:
     async def scenario() -> None:
         rig = Rig()

@@ -109,9 +109,15 @@ class Coordinator:
         task = self._loading.get(index)
         if task is None:
             task = self._loading[index] = asyncio.create_task(self._load(index))
-            task.add_done_callback(lambda _: self._loading.pop(index, None))
+            task.add_done_callback(lambda done: self._load_done(index, done))
         # The first asker may go away; the others still wait for the same reading.
         return await asyncio.shield(task)
+
+    def _load_done(self, index: int, task: asyncio.Task[Shard]) -> None:
+        self._loading.pop(index, None)
+        if not task.cancelled():
+            # Logged where it happened; when every asker has gone away nobody else looks at it.
+            task.exception()
 
     async def _load(self, index: int) -> Shard:
         replay = Replay(f"{OFFSETS_TOPIC}-{index}")

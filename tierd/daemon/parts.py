@@ -1,0 +1,154 @@
+"""Opens everything in the one safe order: locks, registry, logs, the bucket's claim, partitions, clients."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tierd.base.clock import Clock, SystemClock
+from tierd.base.disk import Disk
+from tierd.base.ids import TopicPartition, Uuid
+from tierd.broker.broker import Broker
+from tierd.broker.local_tier import LocalLog
+from tierd.broker.partitions import Partitions, settings_for
+from tierd.broker.registry import Registry
+from tierd.config.model import Settings
+from tierd.config.topic import TopicSettings
+from tierd.daemon import state
+from tierd.daemon.identity import identity
+from tierd.storage.directory import LogDirectory
+from tierd.storage.disk import PosixDisk
+from tierd.tiering.link import TierLink
+from tierd.tiering.options import TiererOptions, TopicState
+
+log = logging.getLogger(__name__)
+
+SET_ASIDE = "set-aside"
+
+
+@dataclass(slots=True)
+class Opened:
+    """What is open of a data directory and its state; blocking work, done in a thread before the loop owns it."""
+
+    settings: Settings
+    clock: Clock = field(default_factory=SystemClock)
+    disk: Disk = field(default_factory=PosixDisk)
+    directories: list[LogDirectory] = field(default_factory=list)
+    _registry: Registry | None = None
+
+    @property
+    def registry(self) -> Registry:
+        """Opened at first use: the data directory's lock guards the state directory, too."""
+        if self._registry is None:
+            self._registry = Registry.open(self.settings.state_dir / state.REGISTRY)
+        return self._registry
+
+    @property
+    def cluster_id(self) -> str:
+        return self.directories[0].cluster_id
+
+    def open(self) -> None:
+        """Lock and recover every data directory. Raises StartRefused, DiskFull, OSError; then `close` what is open."""
+        self.disk.mkdir(self.settings.state_dir)
+        for path in self.settings.data_dirs:
+            self.directories.append(self._open_directory(path))
+        ids = [str(directory.directory_id) for directory in self.directories]
+        state.check_directories(self.registry, ids, self.settings.state_dir)
+        state.check_remote(self.registry, self.settings.remote.url, self.settings.state_dir)
+
+    def _open_directory(self, path: Path) -> LogDirectory:
+        resolve: Callable[[TopicPartition], TopicSettings] | None = None
+
+        def settings_of(partition: TopicPartition) -> TopicSettings:
+            nonlocal resolve
+            resolve = resolve or settings_for(self.registry, self.settings.topic_defaults)
+            return resolve(partition)
+
+        return LogDirectory.open(
+            path,
+            self.disk,
+            self.clock,
+            settings_for=settings_of,
+            node_id=self.settings.node_id,
+            cluster_id=self.directories[0].cluster_id if self.directories else None,
+            set_aside=self.settings.state_dir / SET_ASIDE,
+            on_progress=_say_progress,
+            topic_id_for=self._topic_id,
+            reserve_bytes=self.settings.disk_reserve_bytes,
+        )
+
+    def _topic_id(self, partition: TopicPartition) -> Uuid | None:
+        return next((row.id for row in self.registry.topics() if row.name == partition.topic), None)
+
+    def close(self, *, clean: bool) -> None:
+        """Every directory gets its chance; the first error is raised at the end."""
+        first: OSError | None = None
+        for directory in self.directories:
+            try:
+                directory.close(clean)
+            except OSError as error:
+                log.error("data directory not closed cleanly: %s", error, extra={"directory": str(directory.path)})
+                first = first or error
+        if self._registry is not None:
+            self._registry.close()
+        if first is not None:
+            raise first
+
+
+def _say_progress(done: int, total: int, partition: TopicPartition) -> None:
+    if done == total or done % 100 == 0:
+        log.info("logs opened", extra={"done": done, "of": total, "partition": str(partition)})
+
+
+async def assemble(opened: Opened, *, recover: bool) -> tuple[Broker, TierLink | None]:
+    """Claim the bucket, begin every partition above it, put the broker together. Raises StartRefused."""
+    settings, registry, clock = opened.settings, opened.registry, opened.clock
+    partitions = Partitions(registry, opened.directories, settings.topic_defaults, clock, node_id=settings.node_id)
+    partitions.load()
+    local_epoch = max((partition.log.leader_epoch for partition in partitions), default=-1)
+    if settings.remote.url is None:
+        await partitions.begin(local_epoch + 1, {}, None)
+        return _broker(opened, partitions, None), None
+    link = _link(opened, partitions)
+    report = await link.open(
+        [partition.view() for partition in partitions],
+        topics=_topic_states(partitions),
+        local_epoch=local_epoch,
+        identity=identity(settings.data_dirs[0], opened.directories[0].directory_id),
+        recover=recover,
+    )
+    try:
+        await partitions.begin(report.claim.epoch, report.remotes, link)
+    except BaseException:
+        await link.close()
+        raise
+    return _broker(opened, partitions, link), link
+
+
+def _link(opened: Opened, partitions: Partitions) -> TierLink:
+    options = TiererOptions(
+        remote=opened.settings.remote, state_dir=opened.settings.state_dir, node_id=opened.settings.node_id
+    )
+    local = LocalLog(partitions)
+    local.tier = link = TierLink(options, local, opened.clock)
+    return link
+
+
+def _broker(opened: Opened, partitions: Partitions, link: TierLink | None) -> Broker:
+    return Broker(opened.settings, opened.registry, partitions, link, opened.clock, cluster_id=opened.cluster_id)
+
+
+def _topic_states(partitions: Partitions) -> list[TopicState]:
+    """Live topics, and deleted ones whose tombstone the bucket does not have yet; Kafka's own are not for it."""
+    live = [topic.row for topic in partitions.topics() if not topic.internal]
+    return [
+        TopicState(
+            topic=row.name,
+            topic_id=row.id,
+            partitions=row.partitions,
+            config=dict(row.config),
+            created_ms=row.created_ms,
+            deleted_ms=row.deleted_ms,
+        )
+        for row in (*live, *partitions.registry.deleted())
+    ]

@@ -1,0 +1,118 @@
+"""One run of the daemon: from settings to a clean stop. Signals only set events; every task has this one owner."""
+
+import asyncio
+import logging
+import signal
+
+from tierd.base.exits import Exit
+from tierd.broker.broker import Broker
+from tierd.config.model import Settings
+from tierd.daemon.parts import Opened, assemble
+from tierd.daemon.verbs import Verbs
+from tierd.daemon.watch import Watch
+from tierd.tiering.link import TierLink
+from tierd.web.control import ControlServer
+from tierd.web.health import HttpServer
+from tierd.web.notify import Notifier
+
+log = logging.getLogger(__name__)
+
+_STATUS_S = 5.0
+
+
+def run(settings: Settings, *, recover: bool = False) -> int:
+    """Serve until SIGTERM or SIGINT; a second one ends without waiting for clients. Gives the exit code.
+
+    Raises StartRefused, and whatever ended a task that must not end: the service manager starts tierd again.
+    """
+    return asyncio.run(_Run(settings, recover).main())
+
+
+class _Run:
+    def __init__(self, settings: Settings, recover: bool) -> None:
+        self._settings = settings
+        self._recover = recover
+        self._opened = Opened(settings)
+        self._notifier = Notifier()
+        self._stop = asyncio.Event()
+        self._quick = asyncio.Event()
+
+    async def main(self) -> int:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._signalled)
+        clean = False
+        try:
+            await loop.run_in_executor(None, self._opened.open)
+            clean = True
+            await self._serve()
+        finally:
+            await loop.run_in_executor(None, lambda: self._opened.close(clean=clean))
+            self._notifier.close()
+        return Exit.DONE
+
+    def _signalled(self) -> None:
+        (self._quick if self._stop.is_set() else self._stop).set()
+
+    async def _serve(self) -> None:
+        broker, link = await assemble(self._opened, recover=self._recover)
+        watch = Watch(broker, link, self._opened.disk)
+        control = ControlServer(self._settings.control_socket, Verbs(broker, link).handlers())
+        http = self._http(watch)
+        try:
+            address = await broker.start()
+            await control.start()
+            if http is not None:
+                await http.start()
+            told = broker.advertised()
+            log.info("ready", extra={"listening": f"{address[0]}:{address[1]}", "advertised": f"{told[0]}:{told[1]}"})
+            print(f"tierd ready on {address[0]}:{address[1]}", flush=True)
+            self._notifier.ready(watch.summary())
+            await self._until_stopped(broker, watch)
+        finally:
+            await self._end(broker, link, control, http)
+
+    def _http(self, watch: Watch) -> HttpServer | None:
+        address = self._settings.http.address
+        if address is None:
+            return None
+        return HttpServer(address.host, address.port, health=watch.health, samples=watch.samples)
+
+    async def _until_stopped(self, broker: Broker, watch: Watch) -> None:
+        """Return on a signal; raise what ended housekeeping. systemd hears of us from the loop that does the work."""
+        assert broker.housekeeping_task is not None
+        interval_s = min(_STATUS_S, self._notifier.watchdog_interval_s or _STATUS_S)
+        stopped = asyncio.ensure_future(self._stop.wait())
+        try:
+            while not stopped.done():
+                done, _ = await asyncio.wait(
+                    {stopped, broker.housekeeping_task}, timeout=interval_s, return_when=asyncio.FIRST_COMPLETED
+                )
+                if broker.housekeeping_task in done:
+                    broker.housekeeping_task.result()
+                self._notifier.watchdog()
+                self._notifier.status(watch.summary())
+        finally:
+            stopped.cancel()
+
+    async def _end(
+        self, broker: Broker, link: TierLink | None, control: ControlServer, http: HttpServer | None
+    ) -> None:
+        """Clients first, then the bucket's side, then what others look at. Never waits for the bucket."""
+        self._notifier.stopping("stopping")
+        log.info("stopping")
+        await self._stop_broker(broker)
+        if link is not None:
+            await link.close()
+        await control.stop()
+        if http is not None:
+            await http.stop()
+
+    async def _stop_broker(self, broker: Broker) -> None:
+        stopping = asyncio.ensure_future(broker.stop(quick=self._quick.is_set()))
+        hurried = asyncio.ensure_future(self._quick.wait())
+        await asyncio.wait({stopping, hurried}, return_when=asyncio.FIRST_COMPLETED)
+        hurried.cancel()
+        if not stopping.done():
+            await broker.stop(quick=True)
+        await stopping

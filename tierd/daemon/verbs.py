@@ -1,0 +1,86 @@
+"""What the control socket does for `tierd status`, `copy` and `evict`; results and progress as JSON values."""
+
+from tierd.base.errors import RemoteUnavailable, Usage
+from tierd.base.exits import Exit
+from tierd.broker.broker import Broker
+from tierd.broker.status import status
+from tierd.tiering.link import TierLink
+from tierd.tiering.verbs import Outcome, Report, VerbProgress, VerbResult
+from tierd.web.control import Handler, Progress, Request
+from tierd.web.control import Outcome as Answer
+
+_EXITS = {
+    Outcome.DONE: Exit.DONE,
+    Outcome.PINNED: Exit.PINNED,
+    Outcome.UNAVAILABLE: Exit.BUCKET_SILENT,
+    Outcome.LOST: Exit.BUCKET_SILENT,
+    Outcome.TIMEOUT: Exit.FAILED,
+    Outcome.FAILED: Exit.FAILED,
+}
+
+
+class Verbs:
+    """Loop thread only."""
+
+    def __init__(self, broker: Broker, link: TierLink | None) -> None:
+        self._broker = broker
+        self._link = link
+
+    def handlers(self) -> dict[str, Handler]:
+        return {"status": self._status, "copy": self._copy, "evict": self._evict}
+
+    async def _status(self, request: Request, progress: Progress) -> Answer:
+        return Answer(await status(self._broker.partitions, self._link))
+
+    async def _copy(self, request: Request, progress: Progress) -> Answer:
+        link = self._tiered()
+        if request.get("roll"):
+            await self._broker.housekeeping.roll()
+        timeout_ms = request.get("timeout_ms")
+        result = await link.copy(wait=bool(request.get("wait")), timeout_ms=timeout_ms, report=_reporter(progress))
+        return _answer(result)
+
+    async def _evict(self, request: Request, progress: Progress) -> Answer:
+        return _answer(await self._tiered().evict(report=_reporter(progress)))
+
+    def _tiered(self) -> TierLink:
+        if self._link is None:
+            raise Usage("this tierd runs without a bucket; start it with --remote URL")
+        if not self._link.ready:
+            raise RemoteUnavailable("the tierer is being started again; try again")
+        return self._link
+
+
+def _reporter(progress: Progress) -> Report:
+    def report(now: VerbProgress) -> None:
+        progress(
+            {
+                "segments_done": now.segments_done,
+                "segments": now.segments,
+                "bytes_done": now.bytes_done,
+                "bytes": now.bytes,
+                "detail": "",
+            }
+        )
+
+    return report
+
+
+def _answer(result: VerbResult) -> Answer:
+    left = [
+        {
+            "topic": row.topic,
+            "partition": row.part.partition,
+            "copied_to": row.copied_to,
+            "reason": row.waiting.reason,
+            "detail": row.waiting.detail,
+        }
+        for row in result.left
+    ]
+    facts = {
+        "outcome": str(result.outcome),
+        "detail": result.detail,
+        "segments": result.segments,
+        "bytes": result.bytes,
+    }
+    return Answer({**facts, "left": left}, _EXITS[result.outcome])

@@ -1,0 +1,86 @@
+"""What /health, /metrics and systemd's status line say, computed from state when they ask."""
+
+from collections.abc import Iterable
+
+from tierd import __version__
+from tierd.base.disk import Disk
+from tierd.broker.broker import Broker
+from tierd.broker.status import status
+from tierd.remote.view import ClaimState
+from tierd.tiering.link import TierLink
+from tierd.web.health import Health, HealthState
+from tierd.web.metrics import Sample, partition_samples
+from tierd.wire.api import ApiKey
+
+
+class Watch:
+    """Loop thread only; each call is quick and changes nothing."""
+
+    def __init__(self, broker: Broker, link: TierLink | None, disk: Disk) -> None:
+        self._broker = broker
+        self._disk = disk
+        self._link = link
+
+    def summary(self) -> str:
+        """One line for people."""
+        claim = "no bucket" if self._link is None else f"claim {self._link.claim.state}"
+        connections = self._broker.server.connections
+        return f"{len(self._broker.partitions)} partitions, {connections} connections, {claim}"
+
+    def health(self) -> Health:
+        failing, degraded = self._reasons()
+        state = HealthState.FAILING if failing else HealthState.DEGRADED if degraded else HealthState.OK
+        claim = None if self._link is None else str(self._link.claim.state)
+        facts = {"version": __version__, "epoch": self._broker.partitions.epoch, "claim": claim}
+        return Health(state, (*failing, *degraded), facts)
+
+    def _reasons(self) -> tuple[list[str], list[str]]:
+        failing = [
+            f"no room in {directory.path}: Produce is refused"
+            for directory in self._broker.partitions.directories
+            if self._disk.free_bytes(directory.path) < self._broker.settings.disk_reserve_bytes
+        ]
+        degraded: list[str] = []
+        if self._link is not None:
+            claim = self._link.claim
+            if claim.state is ClaimState.LOST:
+                failing.append(f"the bucket has another owner: {claim.detail}")
+            elif claim.state is ClaimState.PENDING:
+                degraded.append(f"nothing is copied: {claim.detail}")
+            if not self._link.ready:
+                degraded.append("the tierer is being started again")
+        return failing, degraded
+
+    async def samples(self) -> Iterable[Sample]:
+        document = await status(self._broker.partitions, self._link)
+        rows = document["partitions"]
+        assert isinstance(rows, list)
+        return [*self._process_samples(), *(sample for row in rows for sample in partition_samples(row))]
+
+    def _process_samples(self) -> list[Sample]:
+        broker, counters = self._broker, self._broker.counters
+        return [
+            Sample("tierd_up", 1),
+            Sample("tierd_build_info", 1, (__version__,)),
+            Sample("tierd_owner_epoch", broker.partitions.epoch),
+            Sample("tierd_partitions", len(broker.partitions)),
+            Sample("tierd_connections", broker.server.connections),
+            Sample("tierd_produced_bytes", counters.produced_bytes),
+            Sample("tierd_fetched_bytes", counters.fetched_bytes - counters.fetched_remote_bytes, ("local",)),
+            Sample("tierd_fetched_bytes", counters.fetched_remote_bytes, ("remote",)),
+            *(
+                Sample("tierd_disk_free_bytes", self._disk.free_bytes(directory.path), (str(directory.path),))
+                for directory in broker.partitions.directories
+            ),
+            *self._tier_samples(),
+            *(Sample("tierd_requests", n, (ApiKey(key).name,)) for key, n in sorted(counters.requests.items())),
+        ]
+
+    def _tier_samples(self) -> list[Sample]:
+        if self._link is None:
+            return []
+        return [
+            *(Sample("tierd_claim", int(self._link.claim.state is state), (str(state),)) for state in ClaimState),
+            Sample("tierd_tierer_up", int(self._link.ready)),
+            Sample("tierd_tierer_starts", 1 + self._link.restarts),
+        ]

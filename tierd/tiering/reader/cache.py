@@ -7,6 +7,7 @@ seam, which is for what has to last. A full disk is DiskFull.
 
 import asyncio
 import errno
+import itertools
 import logging
 import os
 from collections import OrderedDict
@@ -49,7 +50,7 @@ class DiskCache:
         self._files: dict[str, CacheFile] = {}
         self._idle: OrderedDict[CacheFile, None] = OrderedDict()
         self._open = 0
-        self._dropped = 0
+        self._numbers = itertools.count()
         self._released: list[asyncio.Future[None]] = []
         self.used_bytes = 0
 
@@ -68,7 +69,7 @@ class DiskCache:
 
     def write(self, name: str, pieces: Iterator[Buffer]) -> None:
         """Make file *name* hold *pieces*, or leave nothing. Any thread. Raises DiskFull and what *pieces* raises."""
-        path, tmp = self.path(name), self.path(name + _TMP)
+        path, tmp = self.path(name), self._tmp()
         fd = os.open(tmp, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
             for piece in pieces:
@@ -159,13 +160,16 @@ class DiskCache:
 
     def _discard(self, path: Path) -> None:
         """Free the name at once (it may be written again soon) and the bytes in a thread: that takes its time."""
-        self._dropped += 1
-        trash = path.with_name(f"{self._dropped}{_TMP}")
+        trash = self._tmp()
         try:
             os.rename(path, trash)
         except FileNotFoundError:
             return
         self._unlinker.submit(_unlink, trash)
+
+    def _tmp(self) -> Path:
+        """A name that nobody else uses, in any thread."""
+        return self.path(f"{next(self._numbers)}{_TMP}")
 
     def _make_room(self, size_bytes: int, spare: CacheFile | None = None) -> bool:
         while self.used_bytes + size_bytes > self._budget_bytes:

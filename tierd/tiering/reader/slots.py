@@ -35,9 +35,10 @@ class ExtentName:
         if start >= stop or first >= after:
             return None
         try:
-            return cls(Uuid.parse(text[:ID_CHARS]), start, stop, first, after)
+            name = cls(Uuid.parse(text[:ID_CHARS]), start, stop, first, after)
         except ValueError:
             return None
+        return name if str(name) == text else None
 
 
 @dataclass(slots=True, eq=False)

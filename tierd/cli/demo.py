@@ -125,11 +125,11 @@ class _Run:
         traffic.produce(self._daemon.address, TOPIC, self._plan.records, self._produced)
         self._bars.update(self._in, completed=self._total)
         produced_s = time.monotonic()
-        _tell(f"produced {size(self._total)}, {self._plan.records} records")
+        self._tell(f"produced {size(self._total)}, {self._plan.records} records")
         ask(self._daemon.control, "copy", wait=True, roll=True, timeout_ms=None, on_progress=lambda _: self._look())
         rows = self._wait_until_left()
         tiered_s = time.monotonic()
-        _tell("all of it is in the bucket; the disk kept the newest")
+        self._tell("all of it is in the bucket; the disk kept the newest")
         starts = {row["partition"]: row["local_start"] for row in rows}
         read = traffic.consume(self._daemon.address, TOPIC, self._plan.records, starts, self._read)
         return {
@@ -143,6 +143,9 @@ class _Run:
                 "read": round(time.monotonic() - tiered_s, 3),
             },
         }
+
+    def _tell(self, text: str) -> None:
+        self._bars.console.print(text, highlight=False)  # above the bars, not through them
 
     def _produced(self, done_bytes: int) -> None:
         self._bars.update(self._in, completed=done_bytes)

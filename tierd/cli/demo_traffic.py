@@ -1,6 +1,7 @@
 """The demo's records, in and out, with confluent-kafka: number n goes to partition n % 4, its bytes follow from n."""
 
 import random
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -17,6 +18,7 @@ SILENCE_S = 60.0
 
 _POOL = random.Random(7).randbytes(MIB + RECORD_BYTES)  # noqa: S311 (data to look at, no secret)
 _BATCH = 1000
+_LOOK_S = 0.3
 
 OnBytes = Callable[[int], None]
 
@@ -48,10 +50,18 @@ def value_of(n: int) -> bytes:
 def produce(address: str, topic: str, records: int, on_bytes: OnBytes) -> None:
     """Send the records, idempotent and acks=all; return when each is acknowledged. Raises TrafficFailed."""
     failed: list[KafkaError] = []
+    acknowledged = 0
 
     def delivered(error: KafkaError | None, _message: Message) -> None:
+        nonlocal acknowledged
+        acknowledged += 1
         if error is not None:
             failed.append(error)
+
+    def look() -> None:
+        on_bytes(acknowledged * RECORD_BYTES)
+        if failed:
+            raise TrafficFailed(f"tierd refused a record: {failed[0].str()}")
 
     producer = Producer(
         {"bootstrap.servers": address, "enable.idempotence": True, "acks": "all", "linger.ms": 20, "batch.size": MIB}
@@ -61,16 +71,24 @@ def produce(address: str, topic: str, records: int, on_bytes: OnBytes) -> None:
             try:
                 producer.produce(topic, value_of(n), str(n).encode(), n % PARTITIONS, on_delivery=delivered)
                 break
-            except BufferError:
-                producer.poll(1)
+            except BufferError:  # as many on their way as may be
+                producer.poll(_LOOK_S)
+                look()
         if n % _BATCH == 0:
             producer.poll(0)
-            on_bytes(n * RECORD_BYTES)
-            _raise_first(failed)
-    left = producer.flush(SILENCE_S)
-    _raise_first(failed)
-    if left:
-        raise TrafficFailed(f"{left} records were not acknowledged within {SILENCE_S:.0f} s")
+            look()
+    _flush(producer, look)
+
+
+def _flush(producer: Producer, look: Callable[[], None]) -> None:
+    left, moved_s = len(producer), time.monotonic()
+    while left:
+        now_left = producer.flush(_LOOK_S)
+        look()
+        if now_left < left:
+            left, moved_s = now_left, time.monotonic()
+        elif time.monotonic() - moved_s > SILENCE_S:
+            raise TrafficFailed(f"{left} records were not acknowledged within {SILENCE_S:.0f} s")
 
 
 def consume(address: str, topic: str, records: int, local_starts: Mapping[int, int], on_bytes: OnBytes) -> Tally:
@@ -80,7 +98,8 @@ def consume(address: str, topic: str, records: int, local_starts: Mapping[int, i
     try:
         consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
         while tally.records < records:
-            messages = consumer.consume(_BATCH, SILENCE_S)
+            # consume() waits until it has all it was asked for
+            messages = consumer.consume(min(_BATCH, records - tally.records), SILENCE_S)
             if not messages:
                 raise TrafficFailed(f"{records - tally.records} of {records} records did not come")
             for message in messages:
@@ -123,8 +142,3 @@ def check(message: Received, tally: Tally, local_starts: Mapping[int, int]) -> N
     else:
         tally.local_records += 1
         tally.local_bytes += len(value)
-
-
-def _raise_first(failed: list[KafkaError]) -> None:
-    if failed:
-        raise TrafficFailed(f"tierd refused a record: {failed[0].str()}")

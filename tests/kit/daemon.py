@@ -134,9 +134,15 @@ class Daemon:
 
 
 @contextmanager
-def running(data: Path, remote: str | None = None, *extra: str, state: Path | None = None) -> Iterator[Daemon]:
+def running(
+    data: Path,
+    remote: str | None = None,
+    *extra: str,
+    state: Path | None = None,
+    env: dict[str, str] | None = None,
+) -> Iterator[Daemon]:
     """A started daemon, killed at the end if the test did not stop it."""
-    daemon = Daemon(data, remote, state, extra)
+    daemon = Daemon(data, remote, state, extra, env or {})
     try:
         yield daemon.start()
     finally:

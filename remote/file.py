@@ -158,8 +158,9 @@ class FileStore:
     def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
         for key, path in self._walk(prefix, start_after or ""):
             try:
-                info = self._describe(key, path)
-            except FileNotFoundError:
+                with mapped(key):
+                    info = self._describe(key, path)
+            except NotFound:
                 continue  # deleted since
             yield ObjectInfo(key=key, size=info.size, etag=info.etag, modified_ms=info.modified_ms)
 

@@ -228,6 +228,7 @@ class S3Store:
 
     def close(self) -> None:
         self._retrier.close()
+        self.client.close()
 
     def retried(self, key: str, method: Callable[..., Any], **params: Any) -> Any:
         """`call` with retries, for requests that may simply be sent again."""

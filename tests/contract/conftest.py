@@ -67,5 +67,3 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ObjectStor
         probe(made, "probe/")
     yield made
     made.close()
-    if isinstance(made, S3Store):
-        made.client.close()

@@ -59,7 +59,7 @@ def test_what_a_server_lacks_is_found_and_worked_around(moto_endpoint: str, lack
     upload = store.begin_upload("k")
     upload.put_part(1, b"x", crc32c=crc.crc32c(b"x"))
     assert upload.complete().size == 1
-    store.client.close()
+    store.close()
 
 
 @pytest.mark.s3
@@ -75,7 +75,7 @@ def test_wrong_credentials(weed_server: weed.Weed) -> None:
     store = S3Store(name, options, clock=SystemClock())
     with pytest.raises(AccessRefused, match="check credentials"):
         probe(store, "p/")
-    store.client.close()
+    store.close()
 
 
 def test_the_table_covers_every_finding() -> None:

@@ -84,7 +84,7 @@ def store(endpoint: str, request: pytest.FixtureRequest) -> Iterator[Faulty]:
     yield made
     made.fault = lambda operation: None
     made.delete([info.key for info in made.list("")])
-    made.client.close()
+    made.close()
 
 
 def test_a_create_whose_answer_was_lost_is_ours(store: Faulty) -> None:
@@ -215,7 +215,7 @@ def test_a_bucket_that_is_not_there(endpoint: str) -> None:
     for look in (lambda: put(store, "k", b""), lambda: store.get("k"), lambda: list(store.list(""))):
         with pytest.raises(BucketMissing, match="create it"):
             look()
-    store.client.close()
+    store.close()
 
 
 def test_nobody_at_home() -> None:
@@ -223,7 +223,7 @@ def test_nobody_at_home() -> None:
     with pytest.raises(RemoteUnavailable, match=r"127\.0\.0\.1:9"):
         store.get("k")
     assert store.now_ms() is None
-    store.client.close()
+    store.close()
 
 
 def answer(status: int, code: str, message: str = "m") -> ClientError:

@@ -215,10 +215,14 @@ class Running:
         for directory in self.directories:
             self.call(lambda directory=directory: directory.close(clean))  # type: ignore[misc]
         self.registry.close()
+        self.end()
+        assert not self.problems, self.problems
+
+    def end(self) -> None:
+        """End the loop and its thread."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
-        assert not self.problems, self.problems
 
     def run(self, awaitable: Awaitable[_T]) -> _T:
         async def waited() -> _T:

@@ -80,7 +80,10 @@ class Survey:
 
     def run(self, request: OpenRequest) -> Surveyed:
         """Raises StartRefused (wrong bucket, foreign claim, an archive that is not ours) or RemoteUnavailable."""
-        self._check_archive(request)
+        found = read_archive(self.bucket.store, self.bucket.keys)
+        self.pulse.beat()
+        known = self.catalog.get(_ARCHIVE)
+        check_archive(found, None if known is None else Uuid.parse(known), self.bucket.url)
         claims = self._claims()
         newest = claims[-1] if claims else None
         if newest is not None and not request.recover and owner.is_foreign(newest, request.identity.holder):
@@ -88,19 +91,16 @@ class Survey:
                 f"{self.bucket.url} is claimed by another data directory: {newest.describe()};"
                 " stop that daemon, or start with --recover to go on from what the bucket has"
             )
+        if known is None:
+            self._take_archive(found, request)
         losers = self._take_in(request, claims)
         self._settle_started()
         return Surveyed(tuple(claims), tuple(losers))
 
     # --- whose bucket ------------------------------------------------------------------------------------------------
-    def _check_archive(self, request: OpenRequest) -> None:
-        found = read_archive(self.bucket.store, self.bucket.keys)
-        self.pulse.beat()
-        known = self.catalog.get(_ARCHIVE)
+    def _take_archive(self, found: Archive | None, request: OpenRequest) -> None:
+        """A new state directory: make the bucket's archive id, or take the one that is there."""
         offered = self.catalog.get(_OFFERED)
-        check_archive(found, None if known is None else Uuid.parse(known), self.bucket.url)
-        if known is not None:
-            return
         if found is None or str(found.archive_id) != offered:
             self._check_empty(found, request)
         if found is None:
@@ -231,8 +231,13 @@ class Survey:
             return
         if head.log_start:
             self.catalog.set_log_start(part, head.log_start)
+            self.catalog.release(part, head.log_start, self._server_ms())  # when it was released nobody kept
         if head.copied_to is not None:
             self.catalog.set_copied_to(part, head.copied_to)
+
+    def _server_ms(self) -> int:
+        server_ms = self.bucket.store.now_ms()
+        return self.clock.now_ms() if server_ms is None else server_ms
 
     def _settle_started(self) -> None:
         """A crash left these between their first byte and the catalog's last word: the manifest decides."""

@@ -122,7 +122,7 @@ def local_start_target(
     """Where local start may move: behind the oldest closed segments that local retention releases.
 
     Safety: stops at the first segment that is not, as far as it lies above log start, inside one contiguous run of
-    *committed* ranges [base, next_base); a gap must never open. With *everything* no local limit matters (`tierd evict`).
+    *committed* ranges [base, next_base): a gap must never open. With *everything* no local limit matters.
     """
     covered = _runs(committed)
     local_bytes = sum(segment.size_bytes for segment in view.closed) + view.active_bytes

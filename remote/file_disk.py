@@ -64,10 +64,12 @@ class Folders:
 
     def check_there(self) -> None:
         """Raises BucketMissing when a bucket that was there is gone: an unmounted disk is not an empty bucket."""
+        seen = self._seen  # before looking: another thread may just be making it
         there = (self.root / META_FOLDER).is_dir()
-        if self._seen and not there:
+        if seen and not there:
             raise BucketMissing(f"{self.root}: the bucket's directory is gone; is its file system mounted?")
-        self._seen = there
+        if there:
+            self._seen = True
 
     @contextmanager
     def locked(self, key: str) -> Iterator[None]:

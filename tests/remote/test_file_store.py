@@ -5,6 +5,8 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -179,6 +181,19 @@ def test_a_bucket_that_vanishes_is_away_not_empty(tmp_path: Path) -> None:
             look()
     (tmp_path / "unmounted").rename(tmp_path / "bucket")
     assert store.get("k") == b"x"
+
+
+def test_threads_that_make_a_new_bucket_together(tmp_path: Path) -> None:
+    for turn in range(30):
+        store = opened(tmp_path / str(turn))
+        gate = threading.Barrier(6)
+
+        def act(number: int, store: FileStore = store, gate: threading.Barrier = gate) -> str:
+            gate.wait()
+            return put(store, f"a/{number}", b"x").key
+
+        with ThreadPoolExecutor(6) as pool:
+            assert len(set(pool.map(act, range(6)))) == 6
 
 
 def test_strange_files_are_left_alone(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tierd.base.disk import Disk
 from tierd.storage.errors import StorageFailed
-from tierd.storage.names import Suffix, snapshot_file
+from tierd.storage.names import PARTITION_METADATA, Suffix, snapshot_file
 from tierd.storage.segment import Segment
 from tierd.storage.segments import Segments
 
@@ -67,7 +67,11 @@ def flush_job(
     if active_to is not None and active_to > upto:
         files += _files(active, active_to) if closing else [active.path(Suffix.LOG)]
         upto = active_to
-    return FlushJob(upto, active.base, disk, tuple(files), active.directory, parent) if files else None
+    if not files:
+        return None
+    if parent is not None:
+        files.append(active.directory / PARTITION_METADATA)
+    return FlushJob(upto, active.base, disk, tuple(files), active.directory, parent)
 
 
 def _files(segment: Segment, end: int) -> list[Path]:

@@ -20,6 +20,7 @@ from tierd.storage.log_read import heads
 from tierd.storage.names import PARTITION_METADATA, Suffix
 from tierd.storage.producers import Producers
 from tierd.storage.recovery import Cut, Recovery, rebuild_indexes, walk_segment
+from tierd.storage.roll import remove_files
 from tierd.storage.segment import Segment, read_indexes
 from tierd.storage.segments import Segments
 from tierd.storage.snapshots import Snapshots
@@ -37,6 +38,8 @@ class LoadedLog:
     log_end: int
     recovery_point: int
     cuts: list[Cut] = field(default_factory=list)
+    gaps: list[tuple[int, int]] = field(default_factory=list)
+    """Offsets [start, stop) that recovery lost between segments that it kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +69,7 @@ class _Loader:
         self._settings = settings
         self._given = given
         self._now_ms = context.clock.now_ms()
+        self._gaps: list[tuple[int, int]] = []
 
     def load(self) -> LoadedLog:
         files = tidy(
@@ -85,6 +89,7 @@ class _Loader:
         before = lineage.entries
         start = segments[first].base if log_end is None else log_end
         recovery = self._producers_at(start, segments, snapshots, lineage)
+        reread = log_end is None
         if log_end is None:
             log_end = self._recover(recovery, segments, snapshots, first)
         self._finish_active(segments.active)
@@ -92,11 +97,13 @@ class _Loader:
         if rebuilt or lineage.entries != before:
             lineage.save()
         snapshots.sweep({segment.base for segment in segments} | {log_end})
-        if log_end not in snapshots and log_end > segments.first.base:
+        if log_end > segments.first.base and (reread or log_end not in snapshots):
             snapshots.write(log_end, recovery.producers)
         point = log_end if self._given.clean else min(self._given.recovery_point, log_end)
         log_start = self._log_start(segments.first.base)
-        return LoadedLog(segments, recovery.producers, lineage, snapshots, log_start, log_end, point, recovery.cuts)
+        return LoadedLog(
+            segments, recovery.producers, lineage, snapshots, log_start, log_end, point, recovery.cuts, self._gaps
+        )
 
     def _recover_from(self, segments: Segments) -> int:
         # A clean stop whose active segment turns out broken: that one is read again.
@@ -185,15 +192,27 @@ class _Loader:
 
     def _recover(self, recovery: Recovery, segments: Segments, snapshots: Snapshots, first: int) -> int:
         """Read segments from number *first* on again; the log end."""
-        end = segments[first].base
+        ends: list[int] = []
         for i in range(first, len(segments)):
             segment, next_base = segments[i], segments.next_base(i)
             if segment.base > segments.first.base:
                 snapshots.write(segment.base, recovery.producers)
-            end = recovery.recover(segment, next_base, self._settings.index_interval_bytes)
-            if next_base is not None:
-                segment.close()
-        return end
+            ends.append(recovery.recover(segment, next_base, self._settings.index_interval_bytes))
+        bases = [segment.base for segment in segments.since(first + 1)]
+        lossy = [
+            end < base and (recovery.was_cut(segment) or not self._settings.compacted)
+            for segment, end, base in zip(segments.since(first), ends, bases, strict=False)
+        ]
+        while lossy and lossy[-1] and not segments.active.size_bytes:
+            # What lay before this segment is lost, and it holds nothing itself: the log ends before the loss.
+            lossy.pop()
+            ends.pop()
+            remove_files(segments.drop_last(), self._disk)
+        for i, lost in enumerate(lossy, first):
+            segments[i].close()
+            if lost:
+                self._gaps.append((ends[i - first], segments[i + 1].base))
+        return ends[-1]
 
     def _finish_active(self, segment: Segment) -> None:
         segment.extend_indexes(self._disk, self._settings.segment_index_bytes)

@@ -60,6 +60,8 @@ class Log:
         self.recovery_point = loaded.recovery_point
         self.cuts: list[Cut] = loaded.cuts
         """What recovery took out of it at this start."""
+        self.gaps: list[tuple[int, int]] = loaded.gaps
+        """Offsets [start, stop) that this start found lost between good segments: readers go on behind them."""
         self.failed: str | None = None
         """Why the log takes no more appends, after a write or flush whose outcome is unknown."""
         self._sealed = self._segments[self._segments.find(loaded.recovery_point)].base

@@ -85,6 +85,7 @@ class Recovery:
         self.producers = producers
         self.lineage = lineage
         self.cuts: list[Cut] = []
+        self._cut_bases: set[int] = set()
 
     def replay(self, segment: Segment, start: int) -> None:
         """Take the batches from offset *start* on into the producer state; the files stay as they are."""
@@ -118,11 +119,15 @@ class Recovery:
         self._rewrite(segment, aborted)
         return scan.next_offset
 
+    def was_cut(self, segment: Segment) -> bool:
+        return segment.base in self._cut_bases
+
     def _take_in(self, fd: int, position: int, header: BatchHeader) -> CompletedTxn | None:
         batch = os.pread(fd, header.size_bytes, position) if header.control else b""
         return take_in(self.producers, header, batch, self._now_ms)
 
     def _cut(self, segment: Segment, scan: SegmentScan) -> None:
+        self._cut_bases.add(segment.base)
         path = segment.handle.path
         kept = self._set_aside.cut(self._name, path, scan.good_bytes, segment.size_bytes)
         if kept is not None:

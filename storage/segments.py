@@ -23,6 +23,10 @@ class Segments:
     def __getitem__(self, i: int) -> Segment:
         return self._segments[i]
 
+    def since(self, i: int) -> list[Segment]:
+        """Segment *i* and those after it."""
+        return self._segments[i:]
+
     @property
     def first(self) -> Segment:
         return self._segments[0]
@@ -58,6 +62,13 @@ class Segments:
         gone = self._segments[:count]
         del self._segments[:count]
         del self._bases[:count]
+        return gone
+
+    def drop_last(self) -> Segment:
+        """Take the active segment out; the one before it becomes active."""
+        gone = self._segments.pop()
+        self._bases.pop()
+        self.active = self._segments[-1]
         return gone
 
     def restart(self, active: Segment) -> list[Segment]:

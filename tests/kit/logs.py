@@ -170,6 +170,7 @@ def log_bytes(log: Log) -> bytes:
     out, offset = [], log.local_start
     while offset < log.log_end:
         piece = slice_bytes(log, offset, 3000)
+        assert piece, f"nothing to read at {offset}, the log ends at {log.log_end}"
         for _, header in walk(piece):
             offset = header.next_offset
         out.append(piece)

@@ -1,0 +1,153 @@
+"""The power goes at every single step of a log's life; what was promised must be there afterwards.
+
+Each cut is looked at three ways: the process died but the page cache lives (kill -9), everything not fsynced is gone,
+and a random part of it is gone.
+"""
+
+import shutil
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from kit.logs import SMALL, T0, TP, Place, batch, log_bytes
+from kit.model_disk import ModelDisk, PowerCut
+from tierd.storage.batch import parse_header, walk
+from tierd.storage.log import Log
+
+TIERED = replace(SMALL, internal_segment_bytes=700, remote_storage_enable=True, file_delete_delay_ms=0)
+PRODUCER = 9
+
+
+@dataclass
+class Promise:
+    """What the log has told the world so far."""
+
+    acked: dict[int, bytes] = field(default_factory=dict)
+    """Batch by base offset."""
+    durable_to: int = 0
+    log_start: int = 0
+    created: bool = False
+
+    def append(self, log: Log, count: int) -> None:
+        for _ in range(count):
+            sequence = log.log_end
+            raw = batch(2, size=60, producer=(PRODUCER, 0, sequence), at_ms=T0 + sequence)
+            done = log.append(raw, now_ms=T0 + sequence)
+            assert done.first_offset == sequence
+            self.acked[done.first_offset] = bytes(raw)
+
+    def flush(self, log: Log, *, active: bool = False) -> None:
+        job = log.unflushed(active=active)
+        if job is not None:
+            job.run()
+            log.flushed(job)
+            self.durable_to = max(self.durable_to, job.upto)
+
+
+def live(place: Place, promise: Promise) -> None:
+    """A log's life: born, written, rolled, flushed, evicted, cut at its start, closed, opened, written again."""
+    directory = place.open()
+    log = place.new_log(directory)
+    promise.created = True
+    promise.append(log, 7)
+    promise.flush(log)
+    directory.write_checkpoints()
+    promise.append(log, 3)
+    promise.flush(log, active=True)
+    assert log.evict(log.closed()[1].base) == log.closed()[0].base
+    promise.append(log, 4)
+    promise.log_start = log.log_start
+    log.move_log_start(log.closed()[0].next_base)
+    promise.log_start = log.log_start
+    directory.purge()
+    directory.close(clean=True)
+    promise.durable_to = log.log_end
+    directory = place.open()
+    log = directory.logs[TP]
+    log.begin(3, 0)
+    promise.append(log, 5)
+    promise.flush(log)
+    directory.close(clean=False)
+
+
+def check(place: Place, promise: Promise, *, survives: bool) -> None:
+    """Open what is left: all that was promised is there, nothing else is, and the log goes on."""
+    directory = place.open()
+    must_be_there = promise.durable_to if not survives else max([0, *(b + 2 for b in promise.acked)])
+    if TP not in directory.logs:
+        assert not must_be_there
+        directory.close(clean=False)
+        return
+    log = directory.logs[TP]
+    assert log.log_end >= must_be_there
+    assert log.log_start >= promise.log_start
+    at = log.local_start
+    for _, header in walk(log_bytes(log)):
+        assert header.base_offset <= at or (at, header.base_offset) in log.gaps, "a hole"
+        assert at <= header.next_offset, "an overlap"
+        at = header.next_offset
+    assert at == log.log_end
+    for header, raw in log.batches():
+        assert raw == promise.acked[header.base_offset]
+    goes_on(log)
+    directory.close(clean=True)
+
+
+def goes_on(log: Log) -> None:
+    """Epochs rise, the producer is remembered exactly as far as the log reaches."""
+    log.begin(max(log.leader_epoch, 0) + 1, 0)
+    end = log.log_end
+    if end - 2 >= log.local_start:
+        again = log.append(batch(2, size=60, producer=(PRODUCER, 0, end - 2), at_ms=T0 + end - 2), now_ms=T0)
+        assert again.duplicate
+        assert again.first_offset == end - 2
+    done = log.append(batch(2, size=60, producer=(PRODUCER, 0, end), at_ms=T0), now_ms=T0)
+    assert (done.first_offset, done.duplicate) == (end, False)
+    assert log.view().log_end == end + 2
+
+
+def steps_of_a_life(root: Path) -> int:
+    root.mkdir()
+    disk = ModelDisk(root)
+    live(Place(root, TIERED, disk=disk), Promise())
+    return disk.steps
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_power_cut_at_every_step(part: int, tmp_path: Path) -> None:
+    steps = steps_of_a_life(tmp_path / "whole")
+    assert steps > 100
+    for dies_at in range(1 + part, steps + 1, 4):
+        for how in ("killed", "nothing", "some"):
+            root = tmp_path / "life"
+            root.mkdir()
+            disk = ModelDisk(root, dies_at)
+            promise = Promise()
+            with pytest.raises(PowerCut):
+                live(Place(root, TIERED, disk=disk), promise)
+            if how != "killed":
+                disk.lose_unsynced(Random(dies_at) if how == "some" else None)
+            try:
+                check(Place(root, TIERED, disk=ModelDisk(root)), promise, survives=how == "killed")
+            except Exception as error:
+                error.add_note(f"step {dies_at} ({disk.trace[-1]}), {how}; before: {disk.trace[-6:-1]}")
+                raise
+            shutil.rmtree(root)
+
+
+def test_the_model_forgets_what_was_not_fsynced(tmp_path: Path) -> None:
+    disk = ModelDisk(tmp_path)
+    disk.write_new(tmp_path / "a", b"one")
+    disk.fsync_file(tmp_path / "a")
+    disk.fsync_dir(tmp_path)
+    disk.write_new(tmp_path / "a", b"two")
+    disk.write_new(tmp_path / "b", b"three")
+    disk.fsync_file(tmp_path / "b")
+    disk.lose_unsynced()
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"a": b"one"}
+
+
+def test_headers_of_the_kit_are_what_they_seem() -> None:
+    assert parse_header(batch(2, producer=(PRODUCER, 0, 4))).base_sequence == 4

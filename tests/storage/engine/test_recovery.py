@@ -1,0 +1,235 @@
+"""After an unclean stop: Kafka's own recordings of a killed and of a damaged broker, and what we made safer."""
+
+from pathlib import Path
+
+import pytest
+
+from kit.golden import golden
+from kit.logs import T0, TP, Place, batch, log_bytes, slice_bytes
+from tierd.base.ids import TopicPartition
+from tierd.storage.epochs import parse_epochs
+from tierd.storage.errors import ProducerFenced
+from tierd.storage.log import Log
+from tierd.storage.names import Suffix, segment_file
+from tierd.storage.snapshot import parse_snapshot
+
+RECOVERED = ["codec-none", "compacted", "hanging", "idempotent", "txn"]
+
+
+def kafkas(recording: str, topic: str) -> Path:
+    return golden("kafka") / recording / f"{topic}-0"
+
+
+def differing(ours: Path, want: Path) -> set[str]:
+    """Names of files that only one side has, or whose bytes differ."""
+    names = {path.name for folder in (ours, want) for path in folder.iterdir() if path.suffix != ".deleted"}
+    return {name for name in names if read(ours / name) != read(want / name)}
+
+
+def read(path: Path) -> bytes | None:
+    return path.read_bytes() if path.exists() else None
+
+
+def test_a_killed_broker_recovers_to_kafkas_files(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    directory = place.adopt("killed")
+    for topic in RECOVERED:
+        log = directory.logs[TopicPartition(topic, 0)]
+        assert log.cuts == []
+        log.begin(parse_epochs((kafkas("recovered", topic) / "leader-epoch-checkpoint").read_bytes())[-1].epoch, 0)
+    directory.close(clean=True)
+    for topic in RECOVERED:
+        ours, want = place.data / f"{topic}-0", kafkas("recovered", topic)
+        for name in differing(ours, want):
+            # Kafka forgets producers whose records are old; we remember them.
+            assert name.endswith(".snapshot"), (topic, name)
+            mine = {entry.producer_id: entry for entry in parse_snapshot((ours / name).read_bytes())}
+            assert set(parse_snapshot((want / name).read_bytes())) <= set(mine.values())
+        names = {path.name for path in want.iterdir()}
+        assert {path.name for path in ours.iterdir()} == names
+
+
+LIKE_KAFKA = {
+    "torn-tail", "garbage-tail", "zero-tail", "flip-last", "no-index", "no-snapshots", "leftover-cleaned",
+    "leftover-swap", "leftover-deleted", "no-epoch-file", "epoch-beyond-end", "orphan-index", "no-log-at-all",
+    "batch-longer-than-file", "empty-active", "control", "undecided-txn-torn", "bad-snapshot",
+}  # fmt: skip
+CUT = {"torn-tail", "garbage-tail", "flip-last", "batch-longer-than-file", "undecided-txn-torn"}
+ALLOWED = {
+    # Kafka loses snapshots that we keep.
+    "leftover-deleted": {"00000000000000000035.snapshot"},
+    "no-index": {"00000000000000000105.snapshot", "00000000000000000135.snapshot"},
+}
+
+
+@pytest.mark.parametrize("kind", sorted(LIKE_KAFKA))
+def test_damage_is_repaired_as_kafka_does(kind: str, tmp_path: Path) -> None:
+    topic = f"rd-{kind}"
+    place = Place(tmp_path)
+    directory = place.adopt("damaged", topic)
+    log = directory.logs[TopicPartition(topic, 0)]
+    log.begin(2, 0)
+    assert bool(log.cuts) == (kind in CUT)
+    assert len(place.set_aside_files()) >= len(log.cuts)
+    directory.checkpoint_job()
+    ours = log.directory
+    flush = log.unflushed()
+    assert flush is None or flush.upto == log.log_end or flush.upto <= log.log_end
+    assert differing(ours, kafkas("repaired", topic)) <= ALLOWED.get(kind, set())
+    directory.close(clean=False)
+
+
+def test_a_broken_middle_keeps_all_that_is_good(tmp_path: Path) -> None:
+    """Kafka throws every later segment away; we cut the broken one only and set the bytes aside."""
+    place = Place(tmp_path)
+    log = place.adopt("damaged", "rd-flip-mid").logs[TopicPartition("rd-flip-mid", 0)]
+    assert (log.log_start, log.log_end) == (0, 200)
+    assert [(cut.base, cut.next_offset) for cut in log.cuts] == [(35, 45)]
+    assert place.set_aside_files() == ["00000000000000000035.log.587-1987"]
+    source = golden("kafka") / "damaged" / "rd-flip-mid-0"
+    whole = {path.name: path.read_bytes() for path in sorted(source.glob("*.log"))}
+    whole["00000000000000000035.log"] = whole["00000000000000000035.log"][:587]
+    assert log_bytes(log) == b"".join(whole[name] for name in sorted(whole))
+
+
+@pytest.mark.parametrize("kind", ["bad-index", "bad-index-size", "no-timeindex"])
+def test_wrong_indexes_below_the_recovery_point_are_rebuilt(kind: str, tmp_path: Path) -> None:
+    topic = f"rd-{kind}"
+    log = Place(tmp_path).adopt("damaged", topic).logs[TopicPartition(topic, 0)]
+    control = golden("kafka") / "damaged" / "rd-control-0"
+    assert b"".join(path.read_bytes() for path in sorted(control.glob("*.log")))[:4] == bytes(4)
+    for offset in range(log.log_end):
+        raw = slice_bytes(log, offset, 1)
+        assert int.from_bytes(raw[:8], "big") <= offset
+    found = log.by_time(0)
+    assert found is not None
+    assert found.offset == 0
+    late = log.by_time(found.timestamp_ms + 40_000)
+    assert late is not None
+    assert late.timestamp_ms == found.timestamp_ms + 40_000
+
+
+def test_a_directory_without_partition_metadata_is_not_touched(tmp_path: Path) -> None:
+    directory = Place(tmp_path).adopt("damaged", "rd-no-partition-metadata")
+    tp = TopicPartition("rd-no-partition-metadata", 0)
+    assert directory.logs == {}
+    assert list(directory.unidentified) == [tp]
+    before = sorted(path.name for path in directory.unidentified[tp].iterdir())
+    directory.close(clean=True)
+    assert sorted(path.name for path in directory.unidentified[tp].iterdir()) == before
+    kept = (directory.path / "recovery-point-offset-checkpoint").read_text()
+    assert "rd-no-partition-metadata 0 0" in kept.splitlines()
+
+
+def fill(log: Log, batches: int = 40, producer: int | None = 5) -> bytes:
+    out = b""
+    for i in range(batches):
+        raw = batch(3, size=100, producer=None if producer is None else (producer, 0, i * 3))
+        log.append(raw, now_ms=T0 + i)
+        out += bytes(raw)
+    return out
+
+
+def test_nothing_is_lost_when_the_process_dies(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    directory = place.open()
+    log = place.new_log(directory)
+    written = fill(log)
+    assert len(log.closed()) > 2
+    directory.close(clean=False)  # nothing is flushed or trimmed: what a kill leaves
+    again = place.open().logs[TP]
+    assert (again.log_end, again.cuts) == (120, [])
+    assert log_bytes(again) == written
+    again.begin(1, 0)
+    duplicate = again.append(batch(3, size=100, producer=(5, 0, 117)), now_ms=T0)
+    assert (duplicate.duplicate, duplicate.first_offset) == (True, 117)
+    with pytest.raises(ProducerFenced):
+        again.append(batch(3, producer=(5, -1, 0)), now_ms=T0)
+
+
+def test_an_unclean_start_gives_the_same_files_as_a_clean_stop(tmp_path: Path) -> None:
+    clean, killed = Place(tmp_path / "clean"), Place(tmp_path / "killed")
+    for place, cleanly in ((clean, True), (killed, False)):
+        directory = place.open()
+        fill(place.new_log(directory))
+        directory.close(clean=cleanly)
+    directory = killed.open()
+    directory.close(clean=True)
+    assert differing(clean.data / f"{TP}", killed.data / f"{TP}") == set()
+
+
+def test_only_segments_from_the_recovery_point_on_are_read_again(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    directory = place.open()
+    log = place.new_log(directory)
+    fill(log)
+    job = log.unflushed()
+    assert job is not None
+    job.run()
+    log.flushed(job)
+    directory.write_checkpoints()
+    directory.close(clean=False)
+    first = place.data / f"{TP}" / segment_file(0, Suffix.LOG)
+    broken = bytearray(first.read_bytes())
+    broken[200] ^= 1
+    first.write_bytes(broken)
+    again = place.open().logs[TP]
+    assert again.cuts == []  # it lies below the recovery point: scrub will find it
+    assert again.log_end == 120
+
+
+def test_a_missing_epoch_file_is_rebuilt_from_the_batches(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    directory = place.open()
+    log = place.new_log(directory)
+    fill(log, 20)
+    log.begin(4, 0)
+    fill(log, 20, producer=6)
+    epochs = log.epochs
+    directory.close(clean=True)
+    (place.data / f"{TP}" / "leader-epoch-checkpoint").unlink()
+    assert place.open().logs[TP].epochs == epochs
+
+
+def test_the_epoch_at_the_log_end_without_records_is_kept(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    directory = place.open()
+    log = place.new_log(directory)
+    fill(log, 1)
+    log.begin(7, 0)
+    directory.close(clean=True)
+    assert place.open().logs[TP].leader_epoch == 7
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_producers_survive_without_any_snapshot(clean: bool, tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    directory = place.open()
+    fill(place.new_log(directory))
+    directory.close(clean=clean)
+    for path in (place.data / f"{TP}").glob("*.snapshot"):
+        path.unlink()
+    directory = place.open()
+    log = directory.logs[TP]
+    log.begin(1, 0)
+    assert log.append(batch(3, size=100, producer=(5, 0, 117)), now_ms=T0).duplicate
+    snapshots = {path.name for path in log.directory.glob("*.snapshot")}
+    bases = {segment_file(view.next_base, Suffix.SNAPSHOT) for view in log.closed()}
+    assert bases <= snapshots
+
+
+def test_a_half_done_eviction_leaves_no_hole(tmp_path: Path) -> None:
+    """Renames that were to go oldest first, but of which a later one is on the disk and an earlier one is not."""
+    place = Place(tmp_path)
+    directory = place.open()
+    log = place.new_log(directory)
+    fill(log)
+    views = log.closed()
+    directory.close(clean=False)
+    second = views[1].base
+    for suffix in (Suffix.LOG, Suffix.INDEX, Suffix.TIME_INDEX):
+        path = place.data / f"{TP}" / segment_file(second, suffix)
+        path.rename(path.with_name(path.name + ".deleted"))
+    again = place.open().logs[TP]
+    assert again.local_start == views[2].base
+    assert segment_file(0, Suffix.LOG) in place.set_aside_files()

@@ -127,7 +127,10 @@ async def assemble(opened: Opened, *, recover: bool) -> tuple[Broker, TierLink |
 
 def _link(opened: Opened, partitions: Partitions) -> TierLink:
     options = TiererOptions(
-        remote=opened.settings.remote, state_dir=opened.settings.state_dir, node_id=opened.settings.node_id
+        remote=opened.settings.remote,
+        state_dir=opened.settings.state_dir,
+        node_id=opened.settings.node_id,
+        retention_interval_ms=opened.settings.retention_check_ms,
     )
     local = LocalLog(partitions)
     local.tier = link = TierLink(options, local, opened.clock)

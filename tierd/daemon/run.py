@@ -63,7 +63,8 @@ class _Run:
             address = await broker.start()
             await control.start()
             if http is not None:
-                await http.start()
+                host, port = await http.start()
+                log.info("health and metrics", extra={"listening": f"{host}:{port}"})
             told = broker.advertised()
             log.info("ready", extra={"listening": f"{address[0]}:{address[1]}", "advertised": f"{told[0]}:{told[1]}"})
             print(f"tierd ready on {address[0]}:{address[1]}", flush=True)

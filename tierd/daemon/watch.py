@@ -9,7 +9,7 @@ from tierd.broker.status import status
 from tierd.remote.view import ClaimState
 from tierd.tiering.link import TierLink
 from tierd.web.health import Health, HealthState
-from tierd.web.metrics import Sample, partition_samples
+from tierd.web.metrics import Sample, broker_samples, partition_samples
 from tierd.wire.api import ApiKey
 
 
@@ -65,15 +65,12 @@ class Watch:
             Sample("tierd_owner_epoch", broker.partitions.epoch),
             Sample("tierd_partitions", len(broker.partitions)),
             Sample("tierd_connections", broker.server.connections),
-            Sample("tierd_produced_bytes", counters.produced_bytes),
-            Sample("tierd_fetched_bytes", counters.fetched_bytes - counters.fetched_remote_bytes, ("local",)),
-            Sample("tierd_fetched_bytes", counters.fetched_remote_bytes, ("remote",)),
+            *broker_samples(counters, lambda key: ApiKey(key).name),
             *(
                 Sample("tierd_disk_free_bytes", self._disk.free_bytes(directory.path), (str(directory.path),))
                 for directory in broker.partitions.directories
             ),
             *self._tier_samples(),
-            *(Sample("tierd_requests", n, (ApiKey(key).name,)) for key, n in sorted(counters.requests.items())),
         ]
 
     def _tier_samples(self) -> list[Sample]:

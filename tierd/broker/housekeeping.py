@@ -41,7 +41,7 @@ class Housekeeping:
         self._retention_check_ms = retention_check_ms
         self._thread = ThreadPoolExecutor(1, "flush")
         self._dirty: dict[Partition, None] = {}
-        self._stopping = False
+        self._stopped = asyncio.Event()
         self._woken = asyncio.Event()
         self._changed = False
         self._due: dict[str, int] = {}
@@ -55,19 +55,19 @@ class Housekeeping:
 
     def stop(self) -> None:
         """Let `run` end."""
-        self._stopping = True
+        self._stopped.set()
         self._woken.set()
 
     async def run(self) -> None:
         """Until `stop`; an error that nobody expected ends it, and must end the daemon."""
         try:
-            while not self._stopping:
-                self._woken.clear()
+            while not self._stopped.is_set():
                 await self.step()
-                try:
-                    await asyncio.wait_for(self._woken.wait(), BUSY_TICK_S if self._dirty else IDLE_TICK_S)
-                except TimeoutError:
-                    continue
+                if not self._dirty and not self._stopped.is_set():
+                    self._woken.clear()
+                    await _wait(self._woken, IDLE_TICK_S)
+                if self._dirty:
+                    await _wait(self._stopped, BUSY_TICK_S)
         finally:
             self._thread.shutdown(wait=True)
 
@@ -91,27 +91,31 @@ class Housekeeping:
 
         Gives the number of segments closed. Raises DiskFull, OSError.
         """
-        rolled = [
-            partition
-            for partition in self._partitions
-            if (partition.tiered if parts is None else partition.id in parts) and partition.log.roll()
-        ]
+        rolled = []
+        for partition in self._partitions:
+            if (partition.tiered if parts is None else partition.id in parts) and partition.log.roll():
+                self._dirty[partition] = None
+                rolled.append(partition)
         await self.flush(rolled)
         return len(rolled)
 
     async def flush(self, partitions: Iterable[Partition]) -> None:
         """Make closed segments durable (and what flush.ms and flush.messages ask for), then tell the tierer of them."""
         for partition in partitions:
-            logged = partition.log
-            job = None if partition.deleted else logged.unflushed(active=logged.flush_due(self._clock.monotonic_ms()))
-            if job is None:
+            if partition.deleted:
                 continue
-            try:
-                await asyncio.get_running_loop().run_in_executor(self._thread, job.run)
-            except StorageFailed as error:
-                log.error("flush failed", extra={"partition": str(partition), "why": str(error)})
-            logged.flushed(job)
-            self._tell(partition)
+            logged = partition.log
+            job = logged.unflushed(active=logged.flush_due(self._clock.monotonic_ms()))
+            if job is not None:
+                try:
+                    await asyncio.get_running_loop().run_in_executor(self._thread, job.run)
+                except StorageFailed as error:
+                    log.error("flush failed", extra={"partition": str(partition), "why": str(error)})
+                logged.flushed(job)
+            if job is not None or partition.must_tell:
+                partition.tell(self._tier)
+            if logged.settings.flush_ms is not None and logged.recovery_point < logged.log_end:
+                self._dirty[partition] = None  # Its time comes without another append.
 
     async def _roll_old(self) -> None:
         now_ms = self._clock.now_ms()
@@ -162,13 +166,16 @@ class Housekeeping:
         except (DiskFull, OSError) as error:
             log.error("housekeeping failed", extra={"why": str(error)})
 
-    def _tell(self, partition: Partition) -> None:
-        if self._tier is not None and not partition.deleted:
-            self._tier.partition_changed(partition.view())
-
     def _is_due(self, what: str, every_ms: int) -> bool:
         now = self._clock.monotonic_ms()
         if now < self._due.get(what, 0):
             return False
         self._due[what] = now + every_ms
         return True
+
+
+async def _wait(event: asyncio.Event, at_most_s: float) -> None:
+    try:
+        await asyncio.wait_for(event.wait(), at_most_s)
+    except TimeoutError:
+        return

@@ -3,7 +3,6 @@
 import logging
 
 from tierd.base.ids import PartitionId, Uuid
-from tierd.broker.partition import Partition
 from tierd.broker.partitions import Partitions
 from tierd.broker.ports import RemoteTier
 from tierd.remote.view import Claim, ClaimState, RemotePartition
@@ -24,7 +23,7 @@ class LocalLog:
         if partition is None:
             return local_start
         now = partition.log.evict(local_start)
-        self._tell(partition)
+        partition.tell(self.tier)
         return now
 
     async def move_log_start(self, part: PartitionId, log_start: int) -> int:
@@ -33,7 +32,7 @@ class LocalLog:
             return log_start
         partition.log.move_log_start(log_start)
         partition.wake()
-        self._tell(partition)
+        partition.tell(self.tier)
         return partition.log.log_start
 
     def remote_changed(self, remote: RemotePartition) -> None:
@@ -49,7 +48,3 @@ class LocalLog:
 
     def tombstone_written(self, topic_id: Uuid) -> None:
         self._partitions.registry.forget(topic_id)
-
-    def _tell(self, partition: Partition) -> None:
-        if self.tier is not None:
-            self.tier.partition_changed(partition.view())

@@ -1,17 +1,22 @@
 """One partition as the broker serves it: the local log, what the bucket has, and who waits for more."""
 
+import logging
 from collections.abc import Callable
 
+from tierd.base.errors import CorruptFile
 from tierd.base.ids import PartitionId, TopicPartition
+from tierd.broker.ports import RemoteTier
 from tierd.remote.view import RemotePartition
 from tierd.storage.log import Log
 from tierd.storage.view import PartitionView
+
+log = logging.getLogger(__name__)
 
 
 class Partition:
     """Loop thread only. Offsets [log_start, local_start) are only in the bucket, [local_start, log_end) on the disk."""
 
-    __slots__ = ("_waiters", "deleted", "id", "internal", "log", "name", "remote", "silent_ms", "tried_ms")
+    __slots__ = ("_told", "_waiters", "deleted", "id", "internal", "log", "name", "remote", "silent_ms", "tried_ms")
 
     def __init__(self, log: Log, part: PartitionId, *, internal: bool) -> None:
         self.log = log
@@ -25,6 +30,7 @@ class Partition:
         self.tried_ms = 0
         """Monotonic time of the last read begun from the bucket."""
         self.deleted = False
+        self._told: PartitionView | None = None
         self._waiters: dict[Callable[[], None], None] = {}
 
     def __str__(self) -> str:
@@ -45,6 +51,29 @@ class Partition:
 
     def view(self) -> PartitionView:
         return self.log.view()
+
+    def tell(self, tier: RemoteTier | None) -> None:
+        """Show the tierer the whole state. A partition that cannot be read is not shown: nothing happens to it."""
+        if tier is None or self.deleted:
+            return
+        try:
+            self._told = self.log.view()
+        except (CorruptFile, OSError) as error:
+            log.error("partition cannot be read", extra={"partition": str(self), "why": str(error)})
+            return
+        tier.partition_changed(self._told)
+
+    @property
+    def must_tell(self) -> bool:
+        """Whether appends have changed what the tierer plans with, though no segment was closed.
+
+        That is: the active segment is no longer empty, or an open transaction that held back closed segments ended.
+        """
+        told = self._told
+        if told is None:
+            return True
+        freed = told.last_stable < told.active_base and self.log.last_stable > told.last_stable
+        return freed or (told.active_append_ms is None and self.log.log_end > told.active_base)
 
     @property
     def tiered(self) -> bool:

@@ -201,8 +201,7 @@ class Partitions:
             )
         logged.begin(self.epoch, first, seed)
         _settle_log_start(partition, known=partition.name in self._known_starts)
-        if tier is not None:
-            tier.partition_changed(partition.view())
+        partition.tell(tier)
 
     # Changing.
 
@@ -219,8 +218,7 @@ class Partitions:
         logged.begin(self.epoch, 0, None)
         partition = self._take(topic, number, logged)
         self.generation += 1
-        if tier is not None:
-            tier.partition_changed(partition.view())
+        partition.tell(tier)
         return partition
 
     def remove(self, topic: Topic) -> None:

@@ -88,14 +88,17 @@ class Server:
         return str(bound[0]), int(bound[1])
 
     async def stop(self, grace_s: float) -> None:
-        """Take no new connection and no new request, let answers go out for *grace_s* at most, then close."""
+        """Take no new connection and no new request, let answers go out for *grace_s* at most, then close.
+
+        A second call with less grace ends the first one's waiting.
+        """
         if self._listener is not None:
             self.loop.remove_reader(self._listener.fileno())
             self._listener.close()
             self._listener = None
         if self._sweeper is not None:
             self._sweeper.cancel()
-        self._emptied = asyncio.Event()
+        self._emptied = self._emptied or asyncio.Event()
         for connection in list(self._connections):
             connection.finish()
         if self._connections and grace_s > 0:

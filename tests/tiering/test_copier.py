@@ -23,6 +23,8 @@ from tierd.remote.manifest import parse_manifest
 from tierd.remote.memory import MemoryStore
 from tierd.remote.open import Bucket
 from tierd.storage import names
+from tierd.storage.batch import walk
+from tierd.storage.records import iter_records
 from tierd.storage.snapshot import parse_snapshot
 from tierd.storage.view import PartitionView, SegmentView
 from tierd.tiering import deletion, sidecars
@@ -31,7 +33,6 @@ from tierd.tiering.copier import Abandoned, Copier, CopierParts, Ownership
 from tierd.tiering.opening import settle
 from tierd.tiering.snapshots import snapshot_at
 from tierd.tiering.states import CopyState
-from tierd.tiering.walk import SegmentWalker, walk_file
 
 SETTINGS = TopicSettings(index_interval_bytes=512)
 OWNER = Ownership(epoch=5, incarnation=Uuid(b"i" * 16))
@@ -139,14 +140,16 @@ def test_an_empty_segment_is_a_row_and_no_object(bench: Bench) -> None:
 def test_the_first_record_with_the_largest_timestamp(bench: Bench) -> None:
     view = view_of(golden("kafka") / "clean" / "timestamps-0", SETTINGS)
     row = bench.copier(view, view.closed[0]).run()
-    walker = SegmentWalker(view.closed[0].base, view.closed[0].next_base, "")
-    fd = os.open(view.directory / names.log_file(0), os.O_RDONLY)
-    walk_file(fd, view.closed[0].size_bytes, walker)
-    os.close(fd)
-    assert walker.largest is not None
-    header = walker.largest.header
-    assert row.remote.largest_timestamp_offset is not None
-    assert header.base_offset <= row.remote.largest_timestamp_offset <= header.last_offset
+    raw = (view.directory / names.log_file(0)).read_bytes()
+    records = [
+        record
+        for position, header in walk(raw)
+        for record in iter_records(raw[position : position + header.size_bytes], header)
+    ]
+    largest = max(records, key=lambda one: (one.timestamp_ms, -one.offset))
+    assert row.remote.largest_timestamp_ms == largest.timestamp_ms
+    assert row.remote.largest_timestamp_offset == largest.offset
+    assert row.records == len(records)
 
 
 # --- what is missing or broken on the local side ------------------------------------------------------------------

@@ -2,8 +2,10 @@
 
 import asyncio
 import os
+import shutil
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ from tierd.config.model import Remote
 from tierd.config.topic import DAY_MS, TopicSettings
 from tierd.remote.archive_id import read_archive
 from tierd.remote.errors import WrongBucket
+from tierd.remote.file import FileStore
 from tierd.remote.heads import read_head
 from tierd.remote.keys import Keys
 from tierd.remote.memory import MemoryStore
@@ -24,6 +27,9 @@ from tierd.remote.open import Bucket
 from tierd.remote.owner import Holder, newest_claim
 from tierd.remote.topics import read_topic
 from tierd.remote.view import Claim, ClaimState
+from tierd.storage.disk import PosixDisk
+from tierd.storage.epochs import parse_epochs
+from tierd.storage.snapshot import parse_snapshot
 from tierd.storage.view import PartitionView
 from tierd.tiering.catalog import Catalog
 from tierd.tiering.options import Identity, OpenReport, OpenRequest, TiererOptions, TopicState
@@ -335,10 +341,12 @@ def test_a_pending_run_is_lost_when_another_claimed_meanwhile(tmp_path: Path) ->
         assert (report.claim.state, report.claim.epoch) == (ClaimState.PENDING, 5)
         assert report.topics == ()
 
-        store.before = lambda operation, key: None
-        other = Bench(tmp_path, store, clock, "other")
+        reachable = MemoryStore(clock)  # the same objects by a way that works
+        reachable._objects = store._objects
+        other = Bench(tmp_path, reachable, clock, "other")
         other.local.views[view.id] = view
         assert (await other.open(who("x"))).claim.state is ClaimState.HELD
+        store.before = lambda operation, key: None
         while not first.local.claims:
             await asyncio.sleep(0.01)
         assert first.local.claims[-1].state is ClaimState.LOST
@@ -368,6 +376,36 @@ def test_a_later_claim_stops_the_loser_before_its_next_head(tmp_path: Path) -> N
         assert first.tierer.status()[0].waiting is not None
         await first.close()
         await taker.close()
+
+    asyncio.run(run())
+
+
+def test_a_bucket_that_aivens_plugin_wrote_is_taken_in(tmp_path: Path) -> None:
+    async def run() -> None:
+        clock = FakeClock()
+        source = golden("aiven") / "bucket-txn" / "tier"
+        shutil.copytree(source, tmp_path / "bucket")
+        store = FileStore(tmp_path / "bucket", disk=PosixDisk(), clock=clock)
+        catalog = Catalog.open(tmp_path / "catalog.sqlite")
+        options = TiererOptions(remote=Remote(url=f"file:{tmp_path}/bucket"), state_dir=tmp_path)
+        tierer = Tierer(options, clock, Bucket(store, Keys(), "file:bucket"), catalog, FolderTier())
+        request = OpenRequest(views=(), topics=(), local_epoch=-1, identity=who(), recover=False, claimed=None)
+        with pytest.raises(StartRefused, match="holds an archive"):
+            await tierer.open(request)
+        report = await tierer.open(replace(request, recover=True))
+        assert report.claim.state is ClaimState.HELD
+        manifests = sorted(source.rglob("*.rsm-manifest"))
+        (remote,) = report.remotes.values()
+        rows = catalog.segments(remote.id)
+        assert len(rows) == len(manifests) > 1
+        assert [row.remote.base for row in rows] == [int(path.name[:20]) for path in manifests]
+        assert all(one.remote.next_base == two.remote.base for one, two in pairwise(rows))
+        assert remote.copied_to == rows[-1].remote.next_base
+        assert any(row.remote.layout.transaction for row in rows)
+        seed = await tierer.seed(remote.id)
+        assert parse_snapshot(seed.snapshot)
+        assert parse_epochs(seed.leader_epochs)
+        await tierer.close()
 
     asyncio.run(run())
 

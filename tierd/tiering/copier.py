@@ -8,7 +8,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from tierd.remote.keys import Keys, SegmentName
 from tierd.remote.manifest import Manifest, encode_manifest
 from tierd.remote.store import ObjectInfo, ObjectStore
 from tierd.storage import names
+from tierd.storage.header import HEADER_BYTES, parse_header
 from tierd.storage.records import iter_records
 from tierd.storage.view import PartitionView, SegmentView
 from tierd.tiering import sidecars
@@ -31,7 +32,7 @@ from tierd.tiering.catalog import Catalog
 from tierd.tiering.rows import NO_LAYOUT, CatalogSegment
 from tierd.tiering.segments import RemoteSegment
 from tierd.tiering.states import CopyState
-from tierd.tiering.walk import BatchAt, SegmentWalker
+from tierd.tiering.walk import SegmentWalker
 
 PARTS_AHEAD = 2
 """Parts of one segment in flight beside the one being read and checked."""
@@ -158,7 +159,7 @@ class Copier:
         walker = SegmentWalker(self._segment.base, self._segment.next_base, str(self._path))
         with _opened(self._path, self._segment.size_bytes) as fd:
             log = self._upload_log(fd, walker)
-            largest_offset = _first_largest(walker.largest, fd, str(self._path))
+            largest_offset = _first_largest(walker, fd, str(self._path))
         beside = sidecars.load(self._view, self._segment, walker)
         body, layout = join_indexes(beside.files)
         indexes_crc = crc32c(body)
@@ -169,7 +170,7 @@ class Copier:
             log_crc=log.crc32c,
             indexes_crc=indexes_crc,
             layout=layout,
-            largest_timestamp_ms=_largest_ms(walker.largest),
+            largest_timestamp_ms=_largest_ms(walker),
             largest_timestamp_offset=largest_offset,
             epochs=beside.epochs,
         )
@@ -227,7 +228,8 @@ class Copier:
             info = upload.complete()
         except (TierdError, OSError):
             _settle(flying)
-            upload.abort()
+            with suppress(TierdError):  # the row that `run` leaves names the parts; its delete aborts them
+                upload.abort()
             raise
         _compare(info, size, crc)
         return replace(info, crc32c=crc)
@@ -313,22 +315,18 @@ def _compare(info: ObjectInfo, size_bytes: int, crc: int) -> None:
         raise Damaged(f"{info.key}: the bucket has {info.size} bytes (CRC {info.crc32c}), sent {size_bytes} ({crc})")
 
 
-def _largest_ms(largest: BatchAt | None) -> int | None:
-    if largest is None or largest.header.max_timestamp_ms < 0:
-        return None
-    return largest.header.max_timestamp_ms
+def _largest_ms(walker: SegmentWalker) -> int | None:
+    return None if walker.largest_ms is None or walker.largest_ms < 0 else walker.largest_ms
 
 
-def _first_largest(largest: BatchAt | None, fd: int, where: str) -> int | None:
+def _first_largest(walker: SegmentWalker, fd: int, where: str) -> int | None:
     """Offset of the first record with the largest timestamp; None when its batch cannot be read record by record."""
-    if _largest_ms(largest) is None or largest is None:
+    largest_ms = _largest_ms(walker)
+    if largest_ms is None:
         return None
-    header = largest.header
-    raw = os.pread(fd, header.size_bytes, largest.position)
+    header = parse_header(os.pread(fd, HEADER_BYTES, walker.largest_at), 0, where)
+    raw = os.pread(fd, header.size_bytes, walker.largest_at)
     try:
-        for record in iter_records(raw, header, where):
-            if record.timestamp_ms == header.max_timestamp_ms:
-                return record.offset
+        return next((one.offset for one in iter_records(raw, header, where) if one.timestamp_ms == largest_ms), None)
     except CorruptFile:
         return None
-    return None

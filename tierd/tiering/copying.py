@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import random
+import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -56,6 +57,7 @@ class Copying:
         self._attempts: dict[PartitionId, Attempt] = {}
         self._running: set[asyncio.Task[None]] = set()
         self.totals = Totals()
+        self._counting = threading.Lock()
 
     # --- what to do --------------------------------------------------------------------------------------------------
     def wake(self, part: PartitionId) -> None:
@@ -177,7 +179,9 @@ class Copying:
         ).run()
 
     def _sent(self, length: int) -> None:
-        self.totals.bytes += length
+        """Called by upload threads."""
+        with self._counting:
+            self.totals.bytes += length
 
     def _parts(self) -> CopierParts:
         state = self._state

@@ -110,6 +110,8 @@ class TierLink:
                 *self._command,
                 "--fd",
                 str(theirs.fileno()),
+                "--log-level",
+                logging.getLevelName(logging.getLogger("tierd").getEffectiveLevel()).lower(),
                 pass_fds=[theirs.fileno()],
                 stdin=asyncio.subprocess.DEVNULL,
             )

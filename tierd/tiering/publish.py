@@ -2,8 +2,9 @@
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 
-from tierd.base.errors import CorruptFile, RemoteUnavailable
+from tierd.base.errors import CorruptFile, TierdError
 from tierd.base.ids import PartitionId, Uuid
 from tierd.remote.errors import ClaimLost
 from tierd.remote.heads import Head, update_head
@@ -36,19 +37,15 @@ class Publisher:
 
     async def heads(self, parts: Sequence[PartitionId]) -> bool:
         """True when all of *parts* are written. The caller has just asked `owned`."""
-        for part in parts:
-            if not await self._step(lambda part=part: self._write_head(part)):  # type: ignore[misc]
-                return False
-        return True
+        return all([await self._step(partial(self._write_head, part)) for part in parts])
 
     async def _topics(self, topics: Sequence[TopicState]) -> None:
         for topic in topics:
-            if not await self._step(lambda topic=topic: self._write_topic(topic)):  # type: ignore[misc]
-                return
-            if topic.deleted_ms is not None:
+            if await self._step(partial(self._write_topic, topic)) and topic.deleted_ms is not None:
                 self._on_tombstone(topic.topic_id)
 
     async def _step(self, work: Callable[[], None]) -> bool:
+        """False when it has to be done again; once the claim is lost nothing is tried any more."""
         if self._state.stopping or not self._state.held:
             return False
         try:
@@ -56,7 +53,7 @@ class Publisher:
         except ClaimLost as lost:
             self._state.lose(str(lost))
             return False
-        except RemoteUnavailable as error:
+        except TierdError as error:  # away, or a document that does not parse: the others go on
             log.warning("a head or topic file is behind: %s", error)
             return False
         return True
@@ -94,7 +91,7 @@ class Publisher:
                 topic_id=part.topic_id,
                 partition=part.partition,
             )
-        except (RemoteUnavailable, ClaimLost, CorruptFile):
+        except TierdError:
             catalog.touch_head(part)
             raise
 

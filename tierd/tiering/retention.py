@@ -8,7 +8,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tierd.base.errors import RemoteUnavailable, TierdError
+from tierd.base.errors import TierdError
 from tierd.base.ids import PartitionId
 from tierd.config.topic import DAY_MS
 from tierd.remote.keys import Keys, ObjectKind, SegmentObject
@@ -150,7 +150,7 @@ class Retention:
             for part in {row.remote.part for row in begun}:
                 await self._delete(part, [row for row in begun if row.remote.part == part], now_ms)
             await self._drop_finished_topics()
-        except RemoteUnavailable as error:
+        except TierdError as error:
             log.warning("deletes wait: %s", error)
 
     def _deletable(self, part: PartitionId, now_ms: int) -> list[CatalogSegment]:

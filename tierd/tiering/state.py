@@ -1,13 +1,14 @@
 """What the parts of the tierer share: the bucket, the catalog, the broker's views, the claim. Loop thread only."""
 
 import asyncio
+import logging
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from tierd.base.clock import Clock
-from tierd.base.errors import RemoteUnavailable
+from tierd.base.errors import RemoteUnavailable, TierdError
 from tierd.base.ids import PartitionId, Uuid
 from tierd.remote import owner
 from tierd.remote.errors import ClaimLost
@@ -19,6 +20,8 @@ from tierd.tiering.clockguard import ClockGuard
 from tierd.tiering.opening import Run
 from tierd.tiering.options import TiererOptions
 from tierd.tiering.ports import LocalTier
+
+log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
@@ -75,6 +78,9 @@ class TierState:
         except ClaimLost as lost:
             self.lose(str(lost))
         except RemoteUnavailable:
+            return False
+        except TierdError as error:  # a later claim that cannot be read: nothing is written while that is so
+            log.error("whose the bucket is cannot be told: %s", error)
             return False
         return self.held
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -113,7 +114,8 @@ class Verbs:
                 stuck = [row for row in self._left() if row.waiting.reason in _STUCK]
                 return (Outcome.PINNED, stuck[0].waiting.detail) if stuck else (Outcome.DONE, "")
             done.clear()
-            await asyncio.wait([asyncio.ensure_future(done.wait())], timeout=_LOOK_S)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(done.wait(), _LOOK_S)
 
     def _verdict(self, part: PartitionId) -> tuple[Outcome, str]:
         error = self._copying.error(part)

@@ -10,7 +10,7 @@ class LocalTier(Protocol):
     """The local log as the tierer sees it. Each call is idempotent and returns only when its effect is durable."""
 
     async def evict(self, part: PartitionId, local_start: int) -> int:
-        """Move local start up to *local_start* (persisted), drop the closed segments below; give the local start now."""
+        """Move local start up to *local_start* (persisted), drop closed segments below; give the local start now."""
 
     async def move_log_start(self, part: PartitionId, log_start: int) -> int:
         """Move log start up to *log_start* (persisted), drop local segments below; give the log start now."""

@@ -9,7 +9,7 @@ READY := $(VENV)/.tierd-ready
 demo: $(READY)
 	$(RUN) -m tierd demo --mib 256
 
-test: $(READY)
+test: check
 	$(RUN) -X dev -m pytest -q -m "not full and not chaos"
 
 check: $(READY)

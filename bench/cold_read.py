@@ -70,6 +70,7 @@ class Plan:
     batch_count: int
     range_bytes: int
     in_flight: int
+    cache_bytes: int = 0
 
     def store(self) -> S3Store:
         options = S3Options(
@@ -194,7 +195,9 @@ class TierdSource:
         self._store = plan.store()
         self._rows = Rows(plan, self._store)
         self._runs = 0
-        self._options = replace(ReaderOptions(), range_bytes=plan.range_bytes, read_ahead=plan.in_flight)
+        self._options = replace(
+            ReaderOptions(), range_bytes=plan.range_bytes, read_ahead=plan.in_flight, cache_bytes=plan.cache_bytes
+        )
 
     def serve(self, sock: socket.socket) -> None:
         sys.setswitchinterval(0.0005)
@@ -332,6 +335,7 @@ class Work:
     batch_bytes: int
     in_flight: int = ReaderOptions().read_ahead
     range_bytes: int = ReaderOptions().range_bytes
+    cache_bytes: int = ReaderOptions().cache_bytes
 
     def plan(self, server: weed.Weed, batch: bytes) -> Plan:
         """For the bare relay."""
@@ -364,6 +368,7 @@ def cold_reads(work: Work, place: Path) -> tuple[dict[str, list[Sample]], dict[s
                 place=str(place / "tierd"),
                 range_bytes=work.range_bytes,
                 in_flight=work.in_flight,
+                cache_bytes=work.cache_bytes,
             ),
         }
         total_bytes = bare.segments * bare.segment_bytes
@@ -385,6 +390,7 @@ def _run_of(running: Relay, total_bytes: int, fetch_bytes: int, buffer: memoryvi
 @click.option("--batch-kib", default=64)
 @click.option("--in-flight", default=ReaderOptions().read_ahead)
 @click.option("--range-mib", default=ReaderOptions().range_bytes // MIB)
+@click.option("--cache-mib", default=ReaderOptions().cache_bytes // MIB)
 @click.pass_context
 def main(
     context: click.Context,
@@ -394,6 +400,7 @@ def main(
     batch_kib: int,
     in_flight: int,
     range_mib: int,
+    cache_mib: int,
 ) -> None:
     """Measure and print: MB/s and CPU s/GiB as median (low-high), and the ratio of the medians."""
     if context.invoked_subcommand is not None:
@@ -405,6 +412,7 @@ def main(
         batch_bytes=batch_kib * 1024,
         in_flight=in_flight,
         range_bytes=range_mib * MIB,
+        cache_bytes=cache_mib * MIB,
     )
     place = Path(tempfile.mkdtemp(prefix="tierd-cold-"))
     try:

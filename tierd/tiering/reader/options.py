@@ -9,7 +9,7 @@ MIB = 1024 * 1024
 class ReaderOptions:
     first_bytes: int = MIB
     """Of the first range of a reader that may never come back: small, so that the first byte comes early."""
-    range_bytes: int = 6 * MIB
+    range_bytes: int = 8 * MIB
     """Of the ranges of a sequential reader, give or take a third: larger costs memory, smaller costs requests."""
     read_ahead: int = 8
     """How many such ranges are fetched before they are asked for."""

@@ -279,11 +279,11 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self._sock.close()
 
-    def call(self, key: int, version: int, **fields: Any) -> Any:
+    def call(self, key: int, version: int, /, **fields: Any) -> Any:
         self.send(key, version, **fields)
         return self.answer(key, version)
 
-    def send(self, key: int, version: int, **fields: Any) -> None:
+    def send(self, key: int, version: int, /, **fields: Any) -> None:
         self._number += 1
         self._sock.sendall(request_frame(key, version, self._number, **fields))
 
@@ -371,7 +371,7 @@ class Client:
         return self.call(2, version, replica_id=-1, topics=topics, **fields).topics[0].partitions[0]
 
 
-def request_frame(key: int, version: int, number: int, **fields: Any) -> bytes:
+def request_frame(key: int, version: int, number: int, /, **fields: Any) -> bytes:
     schema = load_request_schema(key, version)
     entity = build(schema, fields)
     header_schema = schema.__header_schema__

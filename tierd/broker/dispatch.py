@@ -44,7 +44,7 @@ class Dispatch:
         request = decode_control(key, header.version, frame[position:])
         if key == ApiKey.API_VERSIONS:
             return [_encoded(header, api_versions())]
-        return self._answer(header, request)
+        return self._answer(header._replace(client_host="/" + connection.peer.rpartition(":")[0]), request)
 
     async def _answer(self, header: RequestHeader, request: RequestPayload) -> Reply:
         return [_encoded(header, await self._control[header.api_key](header, request))]

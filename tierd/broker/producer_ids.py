@@ -4,6 +4,7 @@ An id lies above every id in the snapshots and logs that are there and is never 
 so that ids stay unique even when the registry was lost. A block is persisted before its first id is given.
 """
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,8 @@ from tierd.base.errors import DiskFull
 from tierd.broker.registry import Registry
 from tierd.wire.errors import ErrorCode
 from tierd.wire.header import RequestHeader
+
+log = logging.getLogger(__name__)
 
 BLOCK = 1000
 _KEY = "producer.ids.next"
@@ -48,6 +51,8 @@ class ProducerIds:
         if request.transactional_id == "":
             return _refused(ErrorCode.INVALID_REQUEST)
         if request.transactional_id is not None:
+            facts = {"transactional_id": request.transactional_id, "client": header.client_id, "from": header.client_host}
+            log.warning("this release has no transactions: refused", extra=facts)
             return _refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         try:
             return {"error_code": 0, "producer_id": self.next_id(), "producer_epoch": 0}

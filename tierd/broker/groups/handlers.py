@@ -68,9 +68,9 @@ class GroupHandlers:
         node_id, host, port = node
         return {"error_code": ErrorCode.NONE, "error_message": "", "node_id": node_id, "host": host, "port": port}
 
-    async def join_group(self, header: RequestHeader, request: Any, client_host: str = "/") -> Fields:
+    async def join_group(self, header: RequestHeader, request: Any) -> Fields:
         """Waits until the group has gathered. Cancelling it means that the client is gone."""
-        answer = self._refuse_join(request) or await self._join(header, request, client_host)
+        answer = self._refuse_join(request) or await self._join(header, request)
         missing = None if header.version >= 7 else ""
         return {
             "error_code": answer.error,
@@ -98,7 +98,7 @@ class GroupHandlers:
             return None
         return JoinAnswer(error=error, member_id=request.member_id)
 
-    async def _join(self, header: RequestHeader, request: Any, client_host: str) -> JoinAnswer:
+    async def _join(self, header: RequestHeader, request: Any) -> JoinAnswer:
         try:
             shard = await self._coordinator.shard(request.group_id)
             group = shard.groups.get(request.group_id)
@@ -116,7 +116,7 @@ class GroupHandlers:
             fresh_id=f"{instance_id or header.client_id or ''}-{self._new_id()}",
             instance_id=instance_id,
             client_id=header.client_id or "",
-            client_host=client_host,
+            client_host=header.client_host,
             session_timeout_ms=_ms(request.session_timeout),
             rebalance_timeout_ms=_ms(getattr(request, "rebalance_timeout", request.session_timeout)),
             protocol_type=request.protocol_type,

@@ -1,0 +1,79 @@
+"""Who coordinates, and what is known of a group's members: over a real socket, with real clients."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import confluent_kafka
+import pytest
+from kafka import KafkaProducer
+from kafka.errors import KafkaError
+
+from broker.running import Client, Running, running
+from kit import traffic
+from tierd.broker.groups.codec import decode_group, decode_key
+from tierd.broker.groups.model import StoredGroup
+from tierd.broker.groups.ports import OFFSETS_TOPIC
+from tierd.storage.records import iter_records
+from tierd.wire.api import ApiKey
+from tierd.wire.errors import ErrorCode
+
+AT_ONCE_S = 5.0
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Running]:
+    with running(tmp_path, offsets_topic_partitions=1) as started:
+        yield started
+
+
+def stored_groups(broker: Running) -> list[StoredGroup]:
+    log = broker.log(OFFSETS_TOPIC)
+    records = [
+        record for header, raw in broker.call(lambda: list(log.batches())) for record in iter_records(raw, header)
+    ]
+    return [
+        decode_group(bytes(record.value), "group")
+        for record in records
+        if record.value is not None and isinstance(decode_key(bytes(record.key or b""), "key"), str)
+    ]
+
+
+def test_a_member_is_stored_with_the_host_it_came_from(broker: Running) -> None:
+    address = "{}:{}".format(*broker.address)
+    traffic.produce_confluent(address, "t", traffic.stream("t", 0, 10, 10))
+    traffic.group_confluent(address, "t", "g", 10)
+    members = [member for group in stored_groups(broker) for member in group.members]
+    assert {member.client_host for member in members} == {"/127.0.0.1"}
+
+
+@pytest.mark.parametrize("version", [1, 3, 4, 6])
+def test_this_node_coordinates_transactions(broker: Running, version: int) -> None:
+    with Client(broker.address) as client:
+        asked = {"key": "x", "key_type": 1, "coordinator_keys": ("x",)}
+        answer = client.call(int(ApiKey.FIND_COORDINATOR), version, **asked)
+    found = answer.coordinators[0] if version >= 4 else answer
+    assert (found.error_code, found.host, found.port) == (ErrorCode.NONE, *broker.address)
+
+
+def test_confluent_hears_at_once_that_there_are_no_transactions(broker: Running) -> None:
+    address = "{}:{}".format(*broker.address)
+    producer = confluent_kafka.Producer({"bootstrap.servers": address, "transactional.id": "x", "log_level": 0})
+    begun = time.monotonic()
+    with pytest.raises(confluent_kafka.KafkaException) as refused:
+        producer.init_transactions(30)
+    assert time.monotonic() - begun < AT_ONCE_S
+    error = refused.value.args[0]
+    assert error.fatal()
+    assert error.code() == confluent_kafka.KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+
+def test_kafka_python_hears_at_once_that_there_are_no_transactions(broker: Running) -> None:
+    producer = KafkaProducer(bootstrap_servers="{}:{}".format(*broker.address), transactional_id="x")
+    begun = time.monotonic()
+    try:
+        with pytest.raises(KafkaError):
+            producer.init_transactions()
+    finally:
+        producer.close(0)
+    assert time.monotonic() - begun < AT_ONCE_S

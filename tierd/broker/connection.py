@@ -21,6 +21,7 @@ Answer = Reply | Coroutine[Any, Any, Reply | None] | None
 """An answer now, one to wait for, or none at all (Produce with acks=0)."""
 FRAMES_A_TURN = 64
 """Frames of one connection handled before others get their turn."""
+RECEIVES_A_TURN = 4
 
 
 class Serve(Protocol):
@@ -58,11 +59,11 @@ class Connection:
         "_close_when_sent",
         "_host",
         "_out",
-        "_paused",
         "_reading",
         "_serve",
         "_sock",
         "_task",
+        "_turn_over",
         "_warming",
         "_writing",
         "active_ms",
@@ -83,7 +84,7 @@ class Connection:
         self._warming = False
         self._reading = False
         self._writing = False
-        self._paused = False
+        self._turn_over = False
         self._close_when_sent = False
         self.open = True
         self.active_ms = -1
@@ -95,7 +96,7 @@ class Connection:
     @property
     def busy(self) -> bool:
         """A request is in work or an answer on its way."""
-        return self._task is not None or self._warming or bool(self._out)
+        return self._task is not None or self._warming or bool(self._out.items)
 
     def fileno(self) -> int:
         return self._sock.fileno()
@@ -133,27 +134,32 @@ class Connection:
             self._count_buffer()
 
     def _readable(self) -> None:
-        if self.busy:
+        if self._task is not None or self._warming or self._out.items:
             self._look_for_end()
             return
         if self._capacity > STEADY_BYTES and not self._host.may_buffer(self):
             self._read(False)
             return
-        try:
-            got = self._sock.recv_into(self.frames.space())
-        except (BlockingIOError, InterruptedError):
-            return
-        except OSError:
-            self.close()
-            return
-        if got == 0:
-            self.close()
-            return
-        self.frames.received(got)
+        frames = self.frames
+        for _ in range(RECEIVES_A_TURN):
+            space = frames.space()
+            try:
+                got = self._sock.recv_into(space)
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError:
+                got = 0
+            if got == 0:
+                self.close()
+                return
+            frames.received(got)
+            if frames.capacity_bytes != self._capacity:
+                self._count_buffer()
+            self._advance()
+            # A full buffer means that more is waiting: take it without a round through the loop.
+            if got < len(space) or self._turn_over or not self.open or self.busy:
+                break
         self.active_ms = -1
-        if self.frames.capacity_bytes != self._capacity:
-            self._count_buffer()
-        self._advance()
 
     def _look_for_end(self) -> None:
         """Bytes or the end came while a request is in work: stop watching, unless the peer has gone."""
@@ -185,25 +191,44 @@ class Connection:
                 self.close()
 
     def _handle_frames(self) -> None:
-        for _ in range(FRAMES_A_TURN):
+        """Answers that are plain bytes go out together."""
+        ready: list[bytes] = []
+        self._turn_over = False
+        try:
+            for _ in range(FRAMES_A_TURN):
+                if self._close_when_sent:
+                    return
+                frame = self.frames.next_frame()
+                if frame is None:
+                    return
+                answer = self._serve(frame, self)
+                if type(answer) is bytes:
+                    ready.append(answer)
+                elif answer is not None and not self._begin(answer, ready):
+                    return
+            self._turn_over = True
+            self._host.loop.call_soon(self._next_turn)
+        finally:
+            if ready:
+                self._flush(ready)
             if self._close_when_sent:
                 self.finish()
-                return
-            frame = self.frames.next_frame()
-            if frame is None:
-                return
-            answer = self._serve(frame, self)
-            if answer is None:
-                continue
-            if not isinstance(answer, list):
-                self._task = self._host.loop.create_task(answer)
-                self._task.add_done_callback(self._answered)
-                return
-            state = self._out.send(answer)
-            if state is not Pumped.DONE:
-                self._sent(state)
-                return
-        self._host.loop.call_soon(self._next_turn)
+
+    def _begin(self, answer: Reply | Coroutine[Any, Any, Reply | None], ready: list[bytes]) -> bool:
+        """An answer with records or one to wait for; False when nothing more is to be handled until it is out."""
+        if ready:
+            self._flush(ready)
+            ready.clear()
+        if isinstance(answer, (bytes, list)):
+            return self._sent(self._out.send(answer))
+        self._task = self._host.loop.create_task(answer)
+        self._task.add_done_callback(self._answered)
+        return False
+
+    def _flush(self, ready: list[bytes]) -> None:
+        state = self._out.send(ready[0] if len(ready) == 1 else b"".join(ready))
+        if state is not Pumped.DONE:
+            self._sent(state)
 
     def _next_turn(self) -> None:
         if self.open and not self.busy:
@@ -244,7 +269,9 @@ class Connection:
             self.close()
 
     def _go_on(self) -> None:
-        """The answer is out: the next frames, then more bytes."""
+        """What waited is out: the next frames, then more bytes."""
+        if self._task is not None:
+            return
         if self._close_when_sent:
             self.close()
             return
@@ -300,6 +327,7 @@ class Connection:
 
 def release(reply: Reply | None) -> None:
     """An answer that nobody will get."""
-    for part in reply or ():
-        if not isinstance(part, bytes):
-            part.release()
+    if isinstance(reply, list):
+        for part in reply:
+            if not isinstance(part, bytes):
+                part.release()

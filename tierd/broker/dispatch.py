@@ -20,6 +20,10 @@ ControlHandler = Callable[[RequestHeader, Any], Awaitable[Mapping[str, object] |
 """Answers a decoded request with a response of its version, or with plain values for `make_response`."""
 
 
+# Enum members cost a look-up each time, and these are asked for every request.
+_PRODUCE, _FETCH, _API_VERSIONS = int(ApiKey.PRODUCE), int(ApiKey.FETCH), int(ApiKey.API_VERSIONS)
+
+
 class Dispatch:
     """The broker's side of a connection (`connection.Serve`)."""
 
@@ -37,17 +41,17 @@ class Dispatch:
         self._counters.requests[key] += 1
         if not is_served(key, header.version):
             return self._unserved(header)
-        if key == ApiKey.PRODUCE:
+        if key == _PRODUCE:
             return self._produce(header, frame, position)
-        if key == ApiKey.FETCH:
+        if key == _FETCH:
             return self._fetch(header, frame, position)
         request = decode_control(key, header.version, frame[position:])
-        if key == ApiKey.API_VERSIONS:
-            return [_encoded(header, api_versions())]
+        if key == _API_VERSIONS:
+            return _encoded(header, api_versions())
         return self._answer(header._replace(client_host="/" + connection.peer.rpartition(":")[0]), request)
 
     async def _answer(self, header: RequestHeader, request: RequestPayload) -> Reply:
-        return [_encoded(header, await self._control[header.api_key](header, request))]
+        return _encoded(header, await self._control[header.api_key](header, request))
 
     def _unserved(self, header: RequestHeader) -> Reply:
         """ApiVersions is answered in its oldest form, so that the client can choose; all else ends the connection."""
@@ -56,7 +60,7 @@ class Dispatch:
                 f"api key {header.api_key} version {header.version} is not served (client {header.client_id})"
             )
         oldest = header._replace(version=0)
-        return [_encoded(oldest, api_versions(ErrorCode.UNSUPPORTED_VERSION))]
+        return _encoded(oldest, api_versions(ErrorCode.UNSUPPORTED_VERSION))
 
 
 def _encoded(header: RequestHeader, answer: Mapping[str, object] | ResponsePayload) -> bytes:

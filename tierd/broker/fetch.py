@@ -69,9 +69,8 @@ class Fetch:
     def __call__(self, header: RequestHeader, frame: memoryview, position: int) -> Answer:
         request = decode_fetch(frame, position, header.version)
         if request.session_id != 0 and request.session_epoch > 0:
-            return encode_fetch_response(  # type: ignore[return-value]
-                header.correlation_id, header.version, [], error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-            )
+            error = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+            return encode_fetch_response(header.correlation_id, header.version, [], error=error)[0]
         done = self._pass(request)
         if not done.remote and (self._enough(done, request) or request.max_wait_ms <= 0):
             return self._reply(header, request, done)
@@ -275,9 +274,9 @@ class Fetch:
         topics = [(name, rows) for (name, _), rows in zip(request.topics, done.rows, strict=True)]
         chunks = encode_fetch_response(header.correlation_id, header.version, topics)
         if not done.slices:
-            return chunks  # type: ignore[return-value]
+            return chunks[0]
         self._counters.fetched_bytes += done.got_bytes
-        reply: Reply = []
+        reply: list[bytes | LogSlice] = []
         for chunk, place in zip(chunks, sorted(done.slices), strict=False):
             reply.append(chunk)
             reply.append(done.slices[place])

@@ -11,7 +11,6 @@ from tierd.broker.error_map import code_of, refused
 from tierd.broker.partition import Partition
 from tierd.broker.partitions import Partitions
 from tierd.broker.ports import RemoteTier
-from tierd.broker.sending import Reply
 from tierd.remote.view import ClaimState
 from tierd.storage.errors import AppendRefused, TransactionRefused
 from tierd.wire.api import PRODUCE_SERVED_FROM
@@ -47,7 +46,7 @@ class Produce:
         self._tier = tier
         self._appended = appended
 
-    def __call__(self, header: RequestHeader, frame: memoryview, position: int) -> Reply | None:
+    def __call__(self, header: RequestHeader, frame: memoryview, position: int) -> bytes | None:
         """Append and answer; None for acks=0, where a failure closes the connection instead (CloseQuietly)."""
         version = header.version
         request = decode_produce(frame, position, version)
@@ -69,7 +68,7 @@ class Produce:
             if failed:
                 raise CloseQuietly
             return None
-        return [encode_produce_response(header.correlation_id, version, topics)]
+        return encode_produce_response(header.correlation_id, version, topics)
 
     def _refuse_all(self, request: ProduceRequest, version: int) -> ErrorCode | None:
         if version < PRODUCE_SERVED_FROM:

@@ -12,7 +12,7 @@ from enum import Enum, auto
 
 from tierd.storage.view import FileSpan, LogSlice
 
-Reply = list[bytes | LogSlice]
+Reply = bytes | list[bytes | LogSlice]
 """What goes out for one request; slices are released once sent, or when the connection closes."""
 
 INLINE_BYTES = 16 * 1024
@@ -60,40 +60,33 @@ class ColdRead:
 class Outgoing:
     """What waits to be sent on one socket, in order. Loop thread only."""
 
-    __slots__ = ("_items", "_position", "_sock", "_sock_fd", "_stop", "_warm", "sent_bytes")
+    __slots__ = ("_position", "_sock", "_sock_fd", "_stop", "_warm", "items", "sent_bytes")
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self._sock_fd = sock.fileno()
-        self._items: deque[bytes | memoryview | FileSpan | LogSlice] = deque()
+        self.items: deque[bytes | memoryview | FileSpan | LogSlice] = deque()
         # Of the span at the head: next byte, its end, and up to where pages are known to be in memory.
         self._position = self._stop = self._warm = 0
         self.sent_bytes = 0
 
-    def __bool__(self) -> bool:
-        return bool(self._items)
-
     def send(self, reply: Reply) -> Pumped:
         """Queue *reply* and send what the socket takes. Raises OSError when the peer is gone."""
-        body = 0
-        for part in reply:
-            if type(part) is LogSlice:
-                body += part.length
-        if body == 0:
-            data: bytes | None = self._joined(reply)
-        else:
+        if not isinstance(reply, bytes):
+            body = sum([part.length for part in reply if type(part) is LogSlice])
             data = self._inlined(reply) if body <= INLINE_BYTES else None
-        if data is None:
-            self._queue(reply)
-        elif self._items:
-            self._items.append(data)
-        else:
-            return self._send_now(data)
+            if data is None:
+                self._queue(reply)
+                return self.pump()
+            reply = data
+        if not self.items:
+            return self._send_now(reply)
+        self.items.append(reply)
         return self.pump()
 
     def pump(self) -> Pumped:
         """Send until all is gone, the socket is full, or pages must be read (see `cold`)."""
-        items = self._items
+        items = self.items
         while items:
             item = items[0]
             if type(item) is FileSpan:
@@ -109,7 +102,7 @@ class Outgoing:
 
     def cold(self) -> ColdRead:
         """The read that `pump` waits for; after it call `warmed`."""
-        span = self._items[0]
+        span = self.items[0]
         assert isinstance(span, FileSpan)
         return ColdRead(span.fd, self._position, min(COLD_BYTES, self._stop - self._position))
 
@@ -118,23 +111,12 @@ class Outgoing:
 
     def drop(self) -> None:
         """Forget everything; slices are released."""
-        for item in self._items:
+        for item in self.items:
             if type(item) is LogSlice:
                 item.release()
-        self._items.clear()
+        self.items.clear()
 
-    def _joined(self, reply: Reply) -> bytes:
-        if len(reply) == 1 and type(reply[0]) is bytes:
-            return reply[0]
-        parts = []
-        for part in reply:
-            if type(part) is LogSlice:
-                part.release()
-            else:
-                parts.append(part)
-        return b"".join(parts)  # type: ignore[arg-type]
-
-    def _inlined(self, reply: Reply) -> bytes | None:
+    def _inlined(self, reply: list[bytes | LogSlice]) -> bytes | None:
         parts: list[bytes | bytearray] = []
         for part in reply:
             if type(part) is not LogSlice:
@@ -153,13 +135,13 @@ class Outgoing:
                 part.release()
         return b"".join(parts)
 
-    def _queue(self, reply: Reply) -> None:
+    def _queue(self, reply: list[bytes | LogSlice]) -> None:
         for part in reply:
             if type(part) is LogSlice:
-                self._items.extend(part.spans)
-                self._items.append(part)
+                self.items.extend(part.spans)
+                self.items.append(part)
             elif part:
-                self._items.append(part)
+                self.items.append(part)
 
     def _send_now(self, data: bytes) -> Pumped:
         try:
@@ -169,13 +151,13 @@ class Outgoing:
         self.sent_bytes += sent
         if sent == len(data):
             return Pumped.DONE
-        self._items.append(memoryview(data)[sent:])
+        self.items.append(memoryview(data)[sent:])
         return Pumped.FULL
 
     def _send_bytes(self, data: bytes | memoryview) -> bool:
         more = 0
-        if len(self._items) > 1:
-            following = self._items[1]
+        if len(self.items) > 1:
+            following = self.items[1]
             if type(following) is FileSpan and following.length < MORE_BYTES:
                 more = socket.MSG_MORE
         try:
@@ -184,7 +166,7 @@ class Outgoing:
             return False
         self.sent_bytes += sent
         if sent < len(data):
-            self._items[0] = memoryview(data)[sent:]
+            self.items[0] = memoryview(data)[sent:]
             return False
         return True
 

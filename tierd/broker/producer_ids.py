@@ -51,7 +51,11 @@ class ProducerIds:
         if request.transactional_id == "":
             return _refused(ErrorCode.INVALID_REQUEST)
         if request.transactional_id is not None:
-            facts = {"transactional_id": request.transactional_id, "client": header.client_id, "from": header.client_host}
+            facts = {
+                "transactional_id": request.transactional_id,
+                "client": header.client_id,
+                "from": header.client_host,
+            }
             log.warning("this release has no transactions: refused", extra=facts)
             return _refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         try:

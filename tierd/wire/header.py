@@ -21,7 +21,7 @@ class RequestHeader(NamedTuple):
     correlation_id: int
     client_id: str | None
     client_host: str = "/"
-    """Where it came from, as Kafka writes it: "/127.0.0.1". Not of the frame: the server fills it in where it matters."""
+    """Where it came from, as Kafka writes it ("/127.0.0.1"). Not of the frame: the server fills it in."""
 
 
 def parse_request_header(frame: memoryview) -> tuple[RequestHeader, int]:

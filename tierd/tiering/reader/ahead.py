@@ -25,6 +25,13 @@ class Stream:
     """File position in that segment at which the next answer begins."""
     sequential: bool
     used_ms: int
+    planned: tuple[int, int] | None = None
+    """Base of the segment and position in it when a plan was last made."""
+
+    def due(self, step_bytes: int) -> bool:
+        """Whether it moved on far enough since the last plan for another one to be worth its while."""
+        base, position = self.planned or (None, 0)
+        return base != self.segment.base or self.position - position >= step_bytes
 
 
 class Streams:

@@ -44,6 +44,7 @@ class DiskCache:
 
     def __init__(self, directory: Path, budget_bytes: int, max_open: int, unlinker: Executor) -> None:
         self.directory = directory
+        self._folder = str(directory)
         self._budget_bytes = budget_bytes
         self._max_open = max_open
         self._unlinker = unlinker
@@ -101,7 +102,7 @@ class DiskCache:
     def pin(self, file: CacheFile) -> int:
         """Keep *file* until `unpin`, as often as it is pinned. Its descriptor; OSError when it cannot be opened."""
         if file.pins == 0:
-            file.fd = os.open(self.path(file.name), os.O_RDONLY | os.O_CLOEXEC)
+            file.fd = os.open(f"{self._folder}/{file.name}", os.O_RDONLY | os.O_CLOEXEC)
             self._open += 1
             self._idle.pop(file, None)
         file.pins += 1

@@ -27,6 +27,9 @@ from tierd.tiering.segments import RemoteSegment, SegmentSource
 
 log = logging.getLogger(__name__)
 
+PLANS_PER_RANGE = 4
+"""A small read of what is there already does not look ahead again."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Found:
@@ -215,11 +218,12 @@ class RemoteReader:
             stream.segment, stream.position = gathered.segment, gathered.position
             stream.sequential, stream.used_ms = True, now_ms
         self._streams.moved(part, offset, gathered.next_offset, stream)
-        if stream.sequential:
+        if stream.sequential and stream.due(self._options.range_bytes // PLANS_PER_RANGE):
             self._read_ahead(stream, stop)
 
     def _read_ahead(self, stream: Stream, stop: int) -> None:
         options = self._options
+        stream.planned = stream.segment.base, stream.position
         full_bytes = options.read_ahead * options.range_bytes
         window = window_bytes(full_bytes, options.cache_bytes, self._streams.active(self._clock.monotonic_ms()))
         for step in plan(self._chain(stream.segment, stop), stream.position, window, options.range_bytes):

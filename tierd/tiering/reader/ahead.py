@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tierd.base.ids import PartitionId
+from tierd.base.ids import PartitionId, Uuid
 from tierd.tiering.reader.extents import Boundaries, Extent, ExtentMap, next_extent
 from tierd.tiering.segments import RemoteSegment
 
@@ -51,6 +51,11 @@ class Streams:
         self._streams[part, next_offset] = stream
         if len(self._streams) > self._limit:
             self._streams.popitem(last=False)
+
+    def forget(self, segment_id: Uuid) -> None:
+        """No reader goes on in that segment."""
+        for key in [key for key, stream in self._streams.items() if stream.segment.segment_id == segment_id]:
+            del self._streams[key]
 
     def active(self, now_ms: int) -> int:
         """How many sequential readers there are."""

@@ -129,6 +129,7 @@ class RemoteReader:
 
     def forget(self, segment_id: Uuid) -> None:
         """The segment's delete has begun: drop what is cached of it and not in use."""
+        self._streams.forget(segment_id)
         self._pool.forget(segment_id)
         self._indexes.forget(segment_id)
 
@@ -144,19 +145,22 @@ class RemoteReader:
     async def _find(self, part: PartitionId, offset: int, stop: int, stream: Stream | None) -> _Found | None:
         """The first batch whose last offset is at or above *offset*, in a segment that begins below *stop*."""
         want_bytes = self._options.first_bytes if stream is None else self._options.range_bytes
-        while (segment := self._segment_at(part, offset)) is not None and segment.base < stop:
-            located = None
-            if segment.size_bytes:
-                begin = stream.position if stream is not None and stream.segment == segment else 0
-                try:
-                    located = await self._pool.locate(segment, offset, want_bytes, begin)
-                except SegmentGone:
-                    if self._source.covering(part, segment.base) == segment:
-                        raise
-                    continue
-            if located is not None:
-                return _Found(segment, *located)
-            offset = segment.next_base
+        segment: RemoteSegment | None
+        if stream is not None and stream.segment.base <= offset < stream.segment.next_base:
+            segment, begin = stream.segment, stream.position  # `forget` takes care of those that go
+        else:
+            segment, begin = self._segment_at(part, offset), 0
+        while segment is not None and segment.base < stop:
+            try:
+                located = await self._pool.locate(segment, offset, want_bytes, begin) if segment.size_bytes else None
+            except SegmentGone:
+                if self._source.covering(part, segment.base) == segment:
+                    raise
+            else:
+                if located is not None:
+                    return _Found(segment, *located)
+                offset = segment.next_base
+            segment, begin = self._segment_at(part, offset), 0
         return None
 
     def _segment_at(self, part: PartitionId, offset: int) -> RemoteSegment | None:
@@ -204,10 +208,13 @@ class RemoteReader:
 
     def _next_data(self, segment: RemoteSegment) -> RemoteSegment | None:
         """The next segment that has bytes; None at the end and before a missing one."""
-        after = self._source.covering(segment.part, segment.next_base)
-        while after is not None and not after.size_bytes:
-            after = self._source.covering(segment.part, after.next_base)
-        return after
+        while (after := self._source.next_after(segment.part, segment.next_base)) is not None:
+            if after.base != segment.next_base:
+                return None
+            if after.size_bytes:
+                return after
+            segment = after
+        return None
 
     def _go_on(self, part: PartitionId, offset: int, stop: int, stream: Stream | None, gathered: _Gathered) -> None:
         """Remember where this reader will go on, and fetch ahead of it when it is sequential."""

@@ -322,6 +322,56 @@ def test_idle_connections_are_closed_and_busy_ones_are_not() -> None:
     run(scenario())
 
 
+def test_a_client_that_does_not_take_its_answer_is_closed_and_its_slices_released(file: tuple[int, bytes]) -> None:
+    async def scenario() -> None:
+        fd, content = file
+        clock = FakeClock()
+        released: list[int] = []
+        begun = asyncio.Event()
+
+        def handler(frame: memoryview, connection: Connection) -> Answer:
+            begun.set()
+            return spans_reply(fd, [(0, len(content))] * 4, released)
+
+        served = Server(handler, Limits(idle_ms=1000), clock, READERS)
+        with socket.create_connection(served.listen("127.0.0.1", 0)) as sock:
+            sock.setblocking(False)
+            await asyncio.get_running_loop().sock_sendall(sock, framed(b"x"))
+            await begun.wait()
+            for _ in range(3):
+                served._sweep()
+                clock.advance(1001)
+                await asyncio.sleep(0)
+            assert served.connections == 0
+            assert released == [4 * len(content)]
+        await served.stop(0)
+
+    run(scenario())
+
+
+def test_stalled_large_requests_make_room_for_others() -> None:
+    async def scenario() -> None:
+        clock = FakeClock()
+        limits = Limits(max_buffered_bytes=200_000)
+        served = Server(echo, limits, clock, READERS)
+        at = served.listen("127.0.0.1", 0)
+        async with client(*at) as (first, stuck), client(*at) as (reader, writer):
+            stuck.write((1_000_000).to_bytes(4, "big") + b"x" * 300_000)
+            while served.buffered_bytes < 200_000:
+                await asyncio.sleep(0)
+            writer.write(framed(b"y" * 500_000))
+            await asyncio.sleep(0)
+            for _ in range(3):
+                served._sweep()
+                clock.advance(server.STALLED_MS + 1)
+                await asyncio.sleep(0)
+            assert await first.read() == b""
+            assert await answer_of(reader) == b"y" * 500_000
+        await served.stop(0)
+
+    run(scenario())
+
+
 def test_stop_lets_answers_out_and_takes_no_more() -> None:
     async def scenario() -> None:
         let_go, begun = asyncio.Event(), asyncio.Event()

@@ -8,7 +8,7 @@ import pytest
 
 from broker.running import Client, FileTier, Running, batch, offsets_of, running
 from kit.clock import FakeClock
-from tierd.base.errors import StartRefused
+from tierd.base.errors import DiskFull, StartRefused
 from tierd.base.ids import TopicPartition, Uuid
 from tierd.broker.topic_names import problem
 from tierd.wire.errors import ErrorCode
@@ -314,3 +314,33 @@ def test_an_unserved_version_of_another_api_closes(broker: Running, client: Clie
     with Client(broker.address) as other:
         other.send_raw(bytes.fromhex("0000000a 7777 0000 00000007 ffff".replace(" ", "")))
         assert other.closed()
+
+
+def test_a_partition_beyond_the_registrys_count_is_taken_in(tmp_path: Path) -> None:
+    with running(tmp_path) as started, Client(started.address) as client:
+        client.create("t", partitions=3)
+    with running(tmp_path) as started:
+        topic_id = started.log("t").topic_id
+        started.call(lambda: started.registry.set_partitions(topic_id, 2))
+    with running(tmp_path) as started, Client(started.address) as client:
+        assert len(metadata(client, "t").topics[0].partitions) == 3
+        assert started.call(started.registry.topics)[0].partitions == 3
+
+
+def test_a_topic_that_finds_no_room_leaves_nothing(
+    broker: Running, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = broker.directories[0]
+    make = directory.create
+
+    def full_at_the_third(tp: TopicPartition, *rest: Any) -> Any:
+        if tp.partition == 2:
+            raise DiskFull("no room")
+        return make(tp, *rest)
+
+    monkeypatch.setattr(directory, "create", full_at_the_third)
+    assert client.create("t", partitions=5).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert broker.call(broker.registry.topics) == broker.call(broker.registry.deleted) == []
+    assert not directory.logs
+    monkeypatch.undo()
+    assert client.create("t", partitions=5).error_code == 0

@@ -70,6 +70,7 @@ class Connection:
         "frames",
         "open",
         "peer",
+        "swept_bytes",
     )
 
     def __init__(self, sock: socket.socket, peer: str, host: Host, serve: Serve, max_frame_bytes: int) -> None:
@@ -88,7 +89,9 @@ class Connection:
         self._close_when_sent = False
         self.open = True
         self.active_ms = -1
-        """Monotonic time of the last bytes received, kept by the server's sweep."""
+        """Monotonic time of the last bytes received or sent, kept by the server's sweep; -1: since then."""
+        self.swept_bytes = 0
+        """What had been sent at the last sweep."""
 
     def start(self) -> None:
         self._read(True)
@@ -97,6 +100,15 @@ class Connection:
     def busy(self) -> bool:
         """A request is in work or an answer on its way."""
         return self._task is not None or self._warming or bool(self._out.items)
+
+    @property
+    def waiting(self) -> bool:
+        """A request is in work."""
+        return self._task is not None or self._warming
+
+    @property
+    def sent_bytes(self) -> int:
+        return self._out.sent_bytes
 
     def fileno(self) -> int:
         return self._sock.fileno()

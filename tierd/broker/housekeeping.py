@@ -60,6 +60,7 @@ class Housekeeping:
 
     async def run(self) -> None:
         """Until `stop`; an error that nobody expected ends it, and must end the daemon."""
+        self._dirty.update(dict.fromkeys(self._partitions))  # a crash may have left closed segments not flushed
         try:
             while not self._stopped.is_set():
                 await self.step()

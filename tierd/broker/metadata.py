@@ -80,7 +80,7 @@ class Metadata:
             return self._shown(await self._topics.ensure(name, self._default_partitions))
         except TopicRefused as error:
             return _unknown(name, None, error.code)
-        except DiskFull as error:
+        except (DiskFull, OSError) as error:
             log.error("topic not created", extra={"topic": name, "why": str(error)})
             return _unknown(name, None, ErrorCode.KAFKA_STORAGE_ERROR)
 

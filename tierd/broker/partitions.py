@@ -5,7 +5,7 @@ Nothing here assumes that this node leads everything: who leads a partition is l
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tierd.base.clock import Clock
 from tierd.base.errors import CorruptFile, StartRefused
@@ -168,12 +168,15 @@ class Partitions:
             )
             self.registry.add(row)
             log.info("topic adopted", extra={"topic": name, "topic_id": str(row.id), "partitions": sorted(logs)})
+        elif max(logs, default=-1) >= row.partitions:
+            row = replace(row, partitions=max(logs) + 1)
+            self.registry.set_partitions(row.id, row.partitions)
         return row
 
     def _open_topic(self, row: TopicRow, logs: Mapping[int, Log]) -> None:
         topic = Topic(row, self.defaults.resolve(row.name, row.config, adopted=row.adopted))
         logs = dict(logs)
-        if not row.adopted:
+        if not row.adopted or topic.internal:  # This node alone must serve every group.
             for number in range(row.partitions):
                 if number not in logs:
                     logs[number] = self._make_log(topic, number)

@@ -195,14 +195,14 @@ class Server:
         now = self._clock.monotonic_ms()
         over = self._buffered_bytes > self._limits.max_buffered_bytes
         for connection in list(self._connections):
-            if connection.active_ms < 0:
+            sent, connection.swept_bytes = connection.sent_bytes - connection.swept_bytes, connection.sent_bytes
+            if connection.active_ms < 0 or sent or connection.waiting:
                 connection.active_ms = now
-            if connection.busy:
-                connection.active_ms = now
-                continue
             silent_ms = now - connection.active_ms
             if silent_ms > self._limits.idle_ms:
-                self._close_silent(connection, "idle")
+                self._close_silent(connection, "an answer was not taken" if connection.busy else "idle")
+            elif connection.busy:
+                continue
             elif over and silent_ms > STALLED_MS and connection.frames.pending_bytes > STEADY_BYTES:
                 if connection not in self._held:
                     self._close_silent(connection, "a large request stood still while others waited for memory")

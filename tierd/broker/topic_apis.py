@@ -41,7 +41,8 @@ class CreateTopics:
                 rows.append(await self._one(asked, request.validate_only))
             except TopicRefused as error:
                 rows.append(_failed(name, error.code, error.message))
-            except DiskFull as error:
+            except (DiskFull, OSError) as error:
+                log.error("topic not created", extra={"topic": name, "why": str(error)})
                 rows.append(_failed(name, ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
         return {"topics": rows}
 
@@ -115,7 +116,8 @@ class DeleteTopics:
                 await self._topics.delete(topic)
             except TopicRefused as error:
                 rows.append(_deleted(topic.name, UUID(bytes=topic.id.raw), error.code, error.message))
-            except DiskFull as error:
+            except (DiskFull, OSError) as error:
+                log.error("topic not deleted", extra={"topic": topic.name, "why": str(error)})
                 rows.append(_deleted(topic.name, topic_id, ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
             else:
                 rows.append(_deleted(topic.name, UUID(bytes=topic.id.raw), ErrorCode.NONE, None))

@@ -72,7 +72,7 @@ class Topics:
             raise TopicRefused(ErrorCode.INVALID_CONFIG, str(error)) from error
 
     async def create(self, name: str, partitions: int, config: Mapping[str, str]) -> Topic:
-        """Make the topic. Raises TopicRefused or DiskFull; then nothing of it stays."""
+        """Make the topic. Raises TopicRefused, DiskFull or OSError; then nothing of it stays."""
         async with self._changing:
             checked = self.check(name, partitions, config)
             row = TopicRow(
@@ -89,7 +89,7 @@ class Topics:
                     self._partitions.add_partition(topic, number, self._tier)
                     if number % _A_TURN == _A_TURN - 1:
                         await asyncio.sleep(0)
-            except DiskFull:
+            except (DiskFull, OSError):
                 self._partitions.remove(topic)
                 self._partitions.registry.mark_deleted(row.id, self._clock.now_ms())
                 self._partitions.registry.forget(row.id)

@@ -131,6 +131,7 @@ def _link(opened: Opened, partitions: Partitions) -> TierLink:
         state_dir=opened.settings.state_dir,
         node_id=opened.settings.node_id,
         retention_interval_ms=opened.settings.retention_check_ms,
+        delete_interval_ms=opened.settings.retention_check_ms,
     )
     local = LocalLog(partitions)
     local.tier = link = TierLink(options, local, opened.clock)

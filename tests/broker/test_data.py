@@ -9,6 +9,7 @@ import pytest
 
 from broker.running import T0, Client, FileTier, Running, batch, offsets_of, running
 from tierd.base.errors import CorruptFile, RemoteUnavailable
+from tierd.broker import remote_reads
 from tierd.remote.view import Claim, ClaimState
 from tierd.wire.errors import ErrorCode
 
@@ -255,6 +256,36 @@ def test_a_slow_bucket_gives_an_empty_answer_and_the_read_is_kept(tiered: Runnin
         tiered.call(tier.gate.set)
         assert offsets_of(client.fetch("t", 0).records)[0] == 0
         assert tier.reads == 1
+
+
+def test_a_read_that_nobody_comes_for_is_released(tiered: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote_reads, "KEEP_S", 0.05)
+    tier = tiered.tier
+    assert isinstance(tier, FileTier)
+    tier.gate = asyncio.Event()
+    with Client(tiered.address) as client:
+        assert not client.fetch("t", 0, max_wait=1).records
+        with Client(tiered.address) as leaver:
+            leaver.send_fetch([("t", 0, 30, 1 << 20), ("t", 0, 3, 1 << 20)], max_wait=20_000)
+            while tier.reads < 2:
+                client.list_offsets("t", -1)
+        tiered.call(tier.gate.set)
+        while tier.out or tier.reads < 2:
+            client.list_offsets("t", -1)
+
+
+def test_a_stop_releases_what_is_under_way(tmp_path: Path) -> None:
+    tier = FileTier(tmp_path / "held")
+    with running(tmp_path, tier) as started, Client(started.address) as client:
+        client.create("t", **SMALL)
+        for _ in range(20):
+            client.produce("t", batch())
+        started.give_to_tier("t", next(s.base for s in started.log("t").closed() if s.base >= 30))
+        tier.gate = asyncio.Event()
+        assert not client.fetch("t", 0, max_wait=1).records
+        assert tier.reads == 1
+        tier.gate.set()
+    assert tier.out == 0
 
 
 def test_local_data_is_not_held_back_by_a_slow_bucket(tiered: Running) -> None:

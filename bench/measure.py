@@ -1,6 +1,5 @@
 """What one timed piece of work cost: wall and CPU seconds per process, private memory; medians and spread."""
 
-import os
 import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -9,13 +8,13 @@ from pathlib import Path
 
 MIB = 1 << 20
 GIB = 1 << 30
-_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+_CPU_CLOCK = 2
+"""With a pid it makes the clock id of that process's CPU time (clock_getcpuclockid(3))."""
 
 
 def cpu_seconds(pid: int) -> float:
-    """User and system time of one process and its threads so far (10 ms steps)."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) * _TICK_S
+    """User and system time of one process so far, all of its threads, ended ones too."""
+    return time.clock_gettime((~pid << 3) | _CPU_CLOCK)
 
 
 def private_mib(pid: int) -> float:
@@ -29,11 +28,12 @@ def private_mib(pid: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One run: bytes moved, seconds it took, CPU seconds of each process meanwhile."""
+    """One run: bytes moved, seconds it took, CPU seconds of each process and requests to the bucket meanwhile."""
 
     moved_bytes: int
     wall_s: float
     cpu_s: Mapping[str, float]
+    requests: int | None = None
 
     @property
     def mb_per_s(self) -> float:
@@ -44,13 +44,18 @@ class Sample:
         return sum(self.cpu_s.values()) / (self.moved_bytes / GIB)
 
 
-def timed(work: Callable[[], int], pids: Mapping[str, int]) -> Sample:
-    """Run *work* (it gives the bytes it moved) and charge the CPU that each named process used meanwhile."""
+def timed(work: Callable[[], int], pids: Mapping[str, int], requests: Callable[[], int] | None = None) -> Sample:
+    """Run *work* (it gives the bytes it moved) and charge what each named process used meanwhile.
+
+    *requests* counts what the bucket has answered so far.
+    """
+    asked = requests() if requests is not None else 0
     before = {name: cpu_seconds(pid) for name, pid in pids.items()}
     start = time.perf_counter()
     moved = work()
     wall_s = time.perf_counter() - start
-    return Sample(moved, wall_s, {name: cpu_seconds(pid) - before[name] for name, pid in pids.items()})
+    cpu_s = {name: cpu_seconds(pid) - before[name] for name, pid in pids.items()}
+    return Sample(moved, wall_s, cpu_s, requests() - asked if requests is not None else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +73,16 @@ def spread(values: Iterable[float]) -> Spread:
     return Spread(ordered[0], statistics.median(ordered), ordered[-1])
 
 
-def interleaved(runs: Mapping[str, Callable[[], Sample]], rounds: int) -> dict[str, list[Sample]]:
-    """A B C A B C ...: drift of the machine hits all alike; one round before is not counted."""
+def interleaved(
+    runs: Mapping[str, Callable[[], Sample]], rounds: int, said: Callable[[str], None] = lambda _: None
+) -> dict[str, list[Sample]]:
+    """A B C A B C ...: drift of the machine hits all alike; one round before is not counted. *said* is told of each."""
     taken: dict[str, list[Sample]] = {name: [] for name in runs}
     for number in range(rounds + 1):
         for name, run in runs.items():
             sample = run()
+            counted = f"round {number} of {rounds}" if number else "to warm up"
+            said(f"{counted}: {name} {sample.mb_per_s:.0f} MB/s, {sample.cpu_s_per_gib:.2f} CPU s/GiB")
             if number:
                 taken[name].append(sample)
     return taken

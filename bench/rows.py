@@ -1,84 +1,155 @@
-"""The rows of the table: each fills or reads the servers in turn and gives samples by server."""
+"""The local rows of the table: each fills or reads the servers in turn and gives samples by server."""
 
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from confluent_kafka import Producer
 
 from bench import rawclient
 from bench.bare import Bare
-from bench.measure import MIB, Sample, interleaved, timed
+from bench.measure import GIB, MIB, Sample, interleaved, timed
 from bench.servers import Server
 from tierd.storage.batch import encode_batch
-from tierd.storage.records import Record, encode_records
+from tierd.storage.records import Record
 
 T0_MS = 1_700_000_000_000
 RECORD_BYTES = 1024
+BARE = "bare loop"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One line group of the table."""
+
+    name: str
+    bare: str | None
+    """The server that is the measure of what can be done here."""
+    samples: Mapping[str, Sequence[Sample]]
+    private_mib: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """By server and process, after the last round."""
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """One line group of the table; *baseline* names the sample that ratios are taken against."""
+class Run:
+    """What every row is told."""
 
-    name: str
-    baseline: str
-    samples: Mapping[str, list[Sample]]
+    place: Path
+    total_bytes: int
+    """Moved by each server in each round."""
+    rounds: int
+    said: Callable[[str], None]
 
 
 def batch_of(size_bytes: int) -> bytes:
     """A plain batch of 1 KiB records, *size_bytes* long at most."""
     count = max(1, size_bytes // (RECORD_BYTES + 40))
     records = [Record(n, T0_MS + n, b"key-%08d" % n, bytes([n & 0xFF]) * RECORD_BYTES, ()) for n in range(count)]
-    return encode_batch(
-        encode_records(records, 0, T0_MS), count=count, base_timestamp_ms=T0_MS, max_timestamp_ms=T0_MS + count - 1
-    )
+    return encode_batch(records)
 
 
-def produce(servers: list[Server], place: Path, batch_bytes: int, total_bytes: int, rounds: int) -> Row:
+def warm_up(server: Server) -> None:
+    """The first GiB in and out: a JVM has compiled what matters after it."""
+    batch = batch_of(64 * 1024)
+    server.create("warm-up")
+    sent = rawclient.produce(server.address, "warm-up", batch, GIB)
+    with closing(rawclient.Fetcher(server.address, "warm-up", 8 * MIB)) as fetcher:
+        fetcher.read(0, sent)
+    server.drop("warm-up")
+
+
+def produce(servers: list[Server], run: Run, batch_bytes: int) -> Row:
     """Produce acks=all, five requests in flight, beside a bare receive-and-append loop."""
     batch = batch_of(batch_bytes)
-    topic = f"produce-{batch_bytes // 1024}"
     with ExitStack() as stack:
-        bare = Bare("append", place / f"append-{batch_bytes}")
+        bare = Bare("append", run.place / f"append-{batch_bytes}")
         stack.callback(bare.end)
         runs: dict[str, Callable[[], Sample]] = {
-            "bare loop": lambda: timed(lambda: bare.append(batch, total_bytes), {"bare": bare.pid})
+            BARE: lambda: timed(lambda: bare.append(batch, run.total_bytes), {"bare": bare.pid})
         }
         for server in servers:
-            server.create(topic)
-            stack.callback(server.drop, topic)
-            runs[server.name] = _produce_run(server, topic, batch, total_bytes)
-        return Row(f"produce, {batch_bytes // 1024} KiB batches", "bare loop", interleaved(runs, rounds))
+            topic = _topic(stack, server, f"produce-{batch_bytes}")
+            runs[server.name] = _run(server, lambda at, t: rawclient.produce(at, t, batch, run.total_bytes), topic)
+        return _row(f"produce, {batch_bytes // 1024} KiB batches", BARE, servers, runs, run)
 
 
-def _produce_run(server: Server, topic: str, batch: bytes, total_bytes: int) -> Callable[[], Sample]:
-    return lambda: timed(lambda: rawclient.produce(server.address, topic, batch, total_bytes), server.pids)
+def produce_librdkafka(servers: list[Server], run: Run, batch_bytes: int) -> Row:
+    """The same by librdkafka, idempotent: here the client is the limit, and shows what its users get."""
+    with ExitStack() as stack:
+        runs = {}
+        for server in servers:
+            topic = _topic(stack, server, f"librdkafka-{batch_bytes}")
+            runs[server.name] = _run(server, lambda at, t: _librdkafka(at, t, batch_bytes, run.total_bytes), topic)
+        return _row(f"produce by librdkafka, {batch_bytes // 1024} KiB batches", None, servers, runs, run)
 
 
-def local_fetch(servers: list[Server], place: Path, fetch_bytes: int, total_bytes: int, rounds: int) -> Row:
+def _librdkafka(address: str, topic: str, batch_bytes: int, total_bytes: int) -> int:
+    failed: list[object] = []
+    producer = Producer(
+        {
+            "bootstrap.servers": address,
+            "acks": "all",
+            "enable.idempotence": True,
+            "linger.ms": 5,
+            "batch.size": min(batch_bytes, 1_000_000),
+            "queue.buffering.max.kbytes": 65_536,
+            "delivery.report.only.error": True,
+            "on_delivery": lambda error, _: failed.append(error),
+        }
+    )
+    value = b"v" * RECORD_BYTES
+    count = total_bytes // RECORD_BYTES
+    for n in range(count):
+        while True:
+            try:
+                producer.produce(topic, value)
+                break
+            except BufferError:
+                producer.poll(0.1)
+        if not n & 1023:
+            producer.poll(0)
+    if producer.flush(60) or failed:
+        raise RuntimeError(f"librdkafka could not deliver: {failed[:1]}")
+    return count * RECORD_BYTES
+
+
+def local_fetch(servers: list[Server], run: Run, fetch_bytes: int) -> Row:
     """Sequential fetches out of the page cache by a fast reader, beside a bare sendfile loop."""
-    batch, topic = batch_of(64 * 1024), f"fetch-{fetch_bytes // 1024}"
-    data = place / f"send-{fetch_bytes}"
-    filled = total_bytes + 2 * fetch_bytes
-    data.write_bytes(batch * (filled // len(batch)))
+    batch = batch_of(64 * 1024)
+    data = run.place / f"send-{fetch_bytes}"
+    data.write_bytes(batch * ((run.total_bytes + 2 * fetch_bytes) // len(batch)))
+    size = data.stat().st_size
     with ExitStack() as stack:
         bare = Bare("send", data)
         stack.callback(bare.end)
-        size = data.stat().st_size
         runs: dict[str, Callable[[], Sample]] = {
-            "bare loop": lambda: timed(lambda: bare.read(size, fetch_bytes, total_bytes), {"bare": bare.pid})
+            BARE: lambda: timed(lambda: bare.read(size, fetch_bytes, run.total_bytes), {"bare": bare.pid})
         }
         for server in servers:
-            server.create(topic)
-            stack.callback(server.drop, topic)
-            rawclient.produce(server.address, topic, batch, filled)
-            fetcher = rawclient.Fetcher(server.address, topic, fetch_bytes)
-            stack.callback(fetcher.close)
-            runs[server.name] = _fetch_run(server, fetcher, total_bytes)
-        row = Row(f"local fetch, {fetch_bytes // MIB} MiB", "bare loop", interleaved(runs, rounds))
+            topic = _topic(stack, server, f"fetch-{fetch_bytes}")
+            rawclient.produce(server.address, topic, batch, size)
+            fetcher = stack.enter_context(closing(rawclient.Fetcher(server.address, topic, fetch_bytes)))
+            runs[server.name] = _fetch_run(server, fetcher, run.total_bytes)
+        row = _row(f"local fetch, {fetch_bytes // MIB} MiB", BARE, servers, runs, run)
     data.unlink()
     return row
 
 
 def _fetch_run(server: Server, fetcher: rawclient.Fetcher, total_bytes: int) -> Callable[[], Sample]:
     return lambda: timed(lambda: fetcher.read(0, total_bytes), server.pids)
+
+
+def _topic(stack: ExitStack, server: Server, name: str) -> str:
+    server.create(name)
+    stack.callback(server.drop, name)
+    return name
+
+
+def _run(server: Server, work: Callable[[str, str], int], topic: str) -> Callable[[], Sample]:
+    return lambda: timed(lambda: work(server.address, topic), server.pids)
+
+
+def _row(name: str, bare: str | None, servers: list[Server], runs: Mapping[str, Callable[[], Sample]], run: Run) -> Row:
+    samples = interleaved(runs, run.rounds, lambda text: run.said(f"{name}, {text}"))
+    return Row(name=name, bare=bare, samples=samples, private_mib={s.name: s.private_mib() for s in servers})

@@ -1,45 +1,68 @@
 """The servers under test, each with its pids: tierd (a bucket or none) and a real Kafka."""
 
+import os
+import platform
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
+from bench.measure import GIB, private_mib
+from kit import kafka as kafka_kit
+from kit import weed
 from kit.daemon import Daemon
-from kit.kafka import Kafka, kafka_home
+
+KAFKA = "Kafka 4.3.1"
+_KAFKA_JVM = (
+    "-Xmx1g", "-Xms1g", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent",
+)  # fmt: skip
+"""What Kafka's own start script gives."""
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Something that speaks Kafka at *address*; CPU is charged to *pids*."""
+    """Something that speaks Kafka at *address*; CPU and memory are charged to *pids*."""
 
     name: str
     address: str
     pids: Mapping[str, int]
+    daemon: Daemon | None = field(default=None, compare=False)
 
     def create(self, topic: str, **config: str) -> None:
         """A topic with one partition; raises when it is there."""
         new = NewTopic(topic, 1, 1, config={k.replace("_", "."): v for k, v in config.items()})
-        AdminClient({"bootstrap.servers": self.address}).create_topics([new])[topic].result(60)
+        admin = AdminClient({"bootstrap.servers": self.address, "log_level": 4})
+        admin.create_topics([new])[topic].result(60)
 
     def drop(self, topic: str) -> None:
-        AdminClient({"bootstrap.servers": self.address}).delete_topics([topic])[topic].result(60)
+        admin = AdminClient({"bootstrap.servers": self.address, "log_level": 4})
+        admin.delete_topics([topic])[topic].result(60)
+
+    def private_mib(self) -> dict[str, float]:
+        """By process."""
+        return {name: private_mib(pid) for name, pid in self.pids.items()}
 
 
 @contextmanager
-def tierd(
-    place: Path, remote: str | None = None, *extra: str, env: Mapping[str, str] | None = None
-) -> Iterator[tuple[Server, Daemon]]:
-    daemon = Daemon(place / "data", remote, None, ("--set", "segment.bytes=64MiB", *extra), dict(env or {}))
+def tierd(place: Path, remote: str | None = None, *sets: str, server: weed.Weed | None = None) -> Iterator[Server]:
+    """tierd with its data in *place*, stopped cleanly at the end; *sets* are settings as `--set` takes them."""
+    words = ["segment.bytes=64MiB", "log.level=warning", *sets]
+    if server is not None:
+        words += [f"remote.s3.endpoint={server.endpoint}", "remote.s3.region=us-east-1"]
+    env = server.env if server is not None else {}
+    place.mkdir(exist_ok=True)
+    daemon = Daemon(place / "data", remote, None, [part for word in words for part in ("--set", word)], env)
     try:
         daemon.start()
         tierers = dict(zip(("tierer",), daemon.tierer_pids(), strict=False))
-        yield Server("tierd", daemon.address, {"broker": daemon.pid, **tierers}), daemon
+        yield Server("tierd", daemon.address, {"broker": daemon.pid, **tierers}, daemon)
         daemon.stop(timeout_s=60)
     finally:
         daemon.kill()
@@ -47,17 +70,22 @@ def tierd(
 
 @contextmanager
 def kafka(place: Path) -> Iterator[Server | None]:
-    """A real Kafka, or None where Java or Maven is missing (the rows then say so)."""
-    if not (shutil.which("java") and shutil.which("mvn")):
+    """A real Kafka with the JVM flags of its own start script; None where Java or Maven is missing."""
+    home = os.environ.get("TIERD_KAFKA_HOME")
+    if not shutil.which("java") or not (home or shutil.which("mvn")):
         yield None
         return
-    with Kafka(kafka_home(), place) as broker:
-        yield Server("Kafka 4.3.1", broker.address, {"kafka": broker.pid})
+    settings = {"log.segment.bytes": str(64 << 20), "log.segment.delete.delay.ms": "1000"}
+    with kafka_kit.running(place, settings, _KAFKA_JVM) as broker:
+        yield Server(KAFKA, broker.address, {"kafka": broker.pid})
 
 
 def machine() -> str:
     """The line that every table needs above it."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     model = next((line.split(":")[1].strip() for line in lines if "model name" in line), "?")
-    cores = subprocess.run(["nproc"], capture_output=True, text=True, check=True).stdout.strip()
-    return f"{cores} cores of {model}, Python {sys.version.split()[0]}"
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIB
+    return (
+        f"{datetime.now(UTC):%Y-%m-%d}, {len(os.sched_getaffinity(0))} cores of {model}, {memory:.0f} GiB, "
+        f"Linux {platform.release().split('-')[0]}, Python {sys.version.split()[0]}, load {os.getloadavg()[0]:.1f}"
+    )

@@ -1,50 +1,128 @@
-"""Prints what was measured: medians with spread, ratios, CPU; as a table for people and JSON for scripts."""
+"""Prints what was measured: medians with spread, ratios, CPU, requests, memory. A table, and JSON for scripts."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from bench.measure import spread
+from bench.bucket_rows import Waits
+from bench.measure import GIB, Sample, spread
 from bench.rows import Row
+from bench.servers import KAFKA
 
 
-def lines(row: Row) -> list[dict[str, Any]]:
-    """One dict a server: mb_per_s and cpu_s_per_gib as [low, median, high], the ratio of medians, CPU by process."""
-    base = spread(s.mb_per_s for s in row.samples[row.baseline]).median
+def throughput(row: Row) -> list[dict[str, Any]]:
+    """One dict a server: mb_per_s and cpu_s_per_gib as [low, median, high], ratios of the medians, and the rest."""
+    medians = {name: spread(s.mb_per_s for s in samples).median for name, samples in row.samples.items()}
     out = []
     for name, samples in row.samples.items():
         speed, cpu = spread(s.mb_per_s for s in samples), spread(s.cpu_s_per_gib for s in samples)
-        processes = {
-            p: spread(s.cpu_s[p] / (s.moved_bytes / (1 << 30)) for s in samples).median for p in samples[0].cpu_s
-        }
         out.append(
             {
                 "row": row.name,
                 "server": name,
                 "mb_per_s": [speed.low, speed.median, speed.high],
-                "ratio": speed.median / base,
+                "of_bare": _ratio(medians, name, row.bare),
+                "of_kafka": _ratio(medians, name, KAFKA),
                 "cpu_s_per_gib": [cpu.low, cpu.median, cpu.high],
-                "by_process": processes,
+                "cpu_by_process": _by_process(samples),
+                "requests_per_gib": _requests(samples),
+                "private_mib": dict(row.private_mib.get(name, {})),
             }
         )
     return out
 
 
-def show(rows: Sequence[Row], title: str, console: Console) -> None:
-    table = Table("work", "server", "MB/s", "ratio", "CPU s/GiB", "by process", title=title)
+def _ratio(medians: Mapping[str, float], name: str, base: str | None) -> float | None:
+    return None if base is None or base == name or base not in medians else medians[name] / medians[base]
+
+
+def _by_process(samples: Sequence[Sample]) -> dict[str, float]:
+    return {p: spread(s.cpu_s[p] / (s.moved_bytes / GIB) for s in samples).median for p in samples[0].cpu_s}
+
+
+def _requests(samples: Sequence[Sample]) -> float | None:
+    counted = [s.requests / (s.moved_bytes / GIB) for s in samples if s.requests is not None]
+    return spread(counted).median if counted else None
+
+
+def waits(row: Waits) -> list[dict[str, Any]]:
+    """One dict a server: p50 and p99 in ms, and the ratio of the p50s to the bare one."""
+    middles = {name: percentile(taken, 0.5) for name, taken in row.ms.items()}
+    return [
+        {
+            "row": row.name,
+            "server": name,
+            "count": len(taken),
+            "p50_ms": middles[name],
+            "p99_ms": percentile(taken, 0.99),
+            "of_bare": _ratio(middles, name, row.bare),
+        }
+        for name, taken in row.ms.items()
+    ]
+
+
+def percentile(taken: Sequence[float], share: float) -> float:
+    ordered = sorted(taken)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def show(rows: Sequence[Row | Waits], console: Console) -> None:
+    """Markdown, so that it can be put into a page as it is."""
+    moved = [row for row in rows if isinstance(row, Row)]
+    if moved:
+        console.print(_throughput_table(moved))
+    waited = [row for row in rows if isinstance(row, Waits)]
+    if waited:
+        console.print(_waits_table(waited))
+
+
+def _throughput_table(rows: Sequence[Row]) -> Table:
+    columns = ("work", "server", "MB/s", "x bare", "x Kafka", "CPU s/GiB", "by process", "requests/GiB", "private MiB")
+    table = Table(*columns, box=box.MARKDOWN)
     for row in rows:
-        for line in lines(row):
-            low, mid, high = line["mb_per_s"]
-            cpu_low, cpu, cpu_high = line["cpu_s_per_gib"]
-            processes = ", ".join(f"{k} {v:.2f}" for k, v in line["by_process"].items())
-            speed, cost = f"{mid:.0f} ({low:.0f}-{high:.0f})", f"{cpu:.2f} ({cpu_low:.2f}-{cpu_high:.2f})"
-            table.add_row(line["row"], line["server"], speed, f"{line['ratio']:.2f}", cost, processes)
-        table.add_section()
-    console.print(table)
+        for line in throughput(row):
+            table.add_row(
+                line["row"],
+                line["server"],
+                _spread(line["mb_per_s"], 0),
+                _number(line["of_bare"], 2),
+                _number(line["of_kafka"], 2),
+                _spread(line["cpu_s_per_gib"], 2),
+                _processes(line["cpu_by_process"], 2),
+                _number(line["requests_per_gib"], 0),
+                _processes(line["private_mib"], 0),
+            )
+    return table
 
 
-def as_json(rows: Sequence[Row]) -> str:
-    return json.dumps([line for row in rows for line in lines(row)], indent=1)
+def _waits_table(rows: Sequence[Waits]) -> Table:
+    table = Table("work", "server", "reads", "p50 ms", "p99 ms", "x bare", box=box.MARKDOWN)
+    for row in rows:
+        for line in waits(row):
+            middle, late = f"{line['p50_ms']:.1f}", f"{line['p99_ms']:.1f}"
+            table.add_row(line["row"], line["server"], str(line["count"]), middle, late, _number(line["of_bare"], 2))
+    return table
+
+
+def _spread(values: Sequence[float], digits: int) -> str:
+    low, middle, high = values
+    return f"{middle:.{digits}f} ({low:.{digits}f}-{high:.{digits}f})"
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "" if value is None else f"{value:.{digits}f}"
+
+
+def _processes(values: Mapping[str, float], digits: int) -> str:
+    if not values:
+        return ""
+    return ", ".join(f"{name} {value:.{digits}f}" for name, value in values.items())
+
+
+def as_json(rows: Sequence[Row | Waits], machine: str) -> str:
+    lines = [line for row in rows for line in (throughput(row) if isinstance(row, Row) else waits(row))]
+    return json.dumps({"machine": machine, "rows": lines}, indent=1)

@@ -31,10 +31,13 @@ NODE_ID = 1
 START_S = 60
 TOOL_S = 90
 _STARTED = "Kafka Server started"
-_FLAGS = (
+FLAGS = (
     "-Xmx512m",
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",
+)
+"""A JVM that starts fast. It never gets fast: who measures must give others."""
+_LOGGING = (
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
     "-Dorg.slf4j.simpleLogger.log.kafka.server.KafkaRaftServer=info",
 )
@@ -84,7 +87,7 @@ def java(*arguments: str | Path, stdin: str | None = None, timeout_s: float = TO
 
     With *check* a run that does not exit with 0 fails the test and shows what it said.
     """
-    command = ["java", *_FLAGS, "-cp", f"{jars()}/*", *map(str, arguments)]
+    command = ["java", *FLAGS, *_LOGGING, "-cp", f"{jars()}/*", *map(str, arguments)]
     done = subprocess.run(
         command,
         input=stdin,
@@ -112,6 +115,7 @@ class Kafka:
 
     home: Path
     settings: Mapping[str, str] = field(default_factory=dict)
+    flags: Sequence[str] = FLAGS
     port: int = 0
     _process: subprocess.Popen[str] | None = None
 
@@ -127,6 +131,11 @@ class Kafka:
     def log(self) -> Path:
         return self.home / "broker.log"
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
     def format(self) -> None:
         """Write the configuration and an empty data directory."""
         self.home.mkdir(parents=True, exist_ok=True)
@@ -141,7 +150,8 @@ class Kafka:
         """Start, or start again after `stop` or `kill`; returns when the broker answers."""
         if not (self.data / names.META_PROPERTIES).exists():
             self.format()
-        command = ["java", *_FLAGS, "-cp", f"{jars()}/*", "kafka.Kafka", str(self.home / "server.properties")]
+        jvm = ["java", *self.flags, *_LOGGING, "-cp", f"{jars()}/*"]
+        command = [*jvm, "kafka.Kafka", str(self.home / "server.properties")]
         self._process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
@@ -209,9 +219,9 @@ class Kafka:
 
 
 @contextmanager
-def running(home: Path, settings: Mapping[str, str] | None = None) -> Iterator[Kafka]:
-    """A fresh Kafka in *home*, stopped at the end."""
-    with _ended(Kafka(home, settings or {})) as kafka:
+def running(home: Path, settings: Mapping[str, str] | None = None, flags: Sequence[str] = FLAGS) -> Iterator[Kafka]:
+    """A fresh Kafka in *home*, stopped at the end. *flags* are the JVM's."""
+    with _ended(Kafka(home, settings or {}, flags)) as kafka:
         yield kafka.start()
 
 

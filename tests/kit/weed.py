@@ -1,6 +1,7 @@
 """SeaweedFS for tests: a real S3 server on free ports of the loopback, ended by its process id."""
 
 import os
+import re
 import shutil
 import signal
 import socket
@@ -8,18 +9,24 @@ import subprocess
 import sys
 import tempfile
 import threading
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import boto3
 from botocore.config import Config
 
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
 ACCESS_KEY = "weed-user"
 SECRET_KEY = "weed-secret"
 START_S = 60
-_PORT_OPTIONS = ("s3.port", "master.port", "volume.port", "filer.port")
+_PORT_OPTIONS = ("s3.port", "master.port", "volume.port", "filer.port", "metricsPort")
+_REQUESTS = re.compile(r'^SeaweedFS_s3_request_total\{bucket="([^"]*)",.*\} (\d+)$', re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +36,27 @@ class Weed:
     endpoint: str
     folder: Path
     pid: int
+    metrics_port: int
 
     def bucket(self, name: str) -> str:
         """Make a bucket; gives its name."""
+        client = self._client()
+        client.create_bucket(Bucket=name)
+        client.close()
+        return name
+
+    def drop(self, name: str) -> None:
+        """Delete a bucket with all that is in it."""
+        client = self._client()
+        for page in client.get_paginator("list_objects_v2").paginate(Bucket=name):
+            for listed in page.get("Contents", []):
+                client.delete_object(Bucket=name, Key=listed["Key"])
+        client.delete_bucket(Bucket=name)
+        client.close()
+
+    def _client(self) -> "S3Client":
         config = Config(s3={"addressing_style": "path"}, retries={"total_max_attempts": 5, "mode": "standard"})
-        client = boto3.client(
+        return boto3.client(
             "s3",
             endpoint_url=self.endpoint,
             region_name="us-east-1",
@@ -41,9 +64,12 @@ class Weed:
             aws_secret_access_key=SECRET_KEY,
             config=config,
         )
-        client.create_bucket(Bucket=name)
-        client.close()
-        return name
+
+    def requests(self, bucket: str) -> int:
+        """How many requests for *bucket* the server has answered so far, by its own count."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}/metrics", timeout=START_S) as answer:
+            text = answer.read().decode()
+        return sum(int(count) for name, count in _REQUESTS.findall(text) if name == bucket)
 
     @property
     def env(self) -> dict[str, str]:
@@ -95,7 +121,7 @@ def running() -> Iterator[Weed]:
         process = subprocess.Popen(arguments, env=env, stdout=output, stderr=output, cwd=folder)
         try:
             _wait_ready(process, ports[0], folder)
-            yield Weed(f"http://127.0.0.1:{ports[0]}", folder, process.pid)
+            yield Weed(f"http://127.0.0.1:{ports[0]}", folder, process.pid, ports[4])
         finally:
             process.send_signal(signal.SIGKILL)
             process.wait()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import confluent_kafka
 import pytest
+from confluent_kafka.admin import AdminClient
 from kafka import KafkaProducer
 from kafka.errors import KafkaError
 
@@ -54,6 +55,13 @@ def test_this_node_coordinates_transactions(broker: Running, version: int) -> No
         answer = client.call(int(ApiKey.FIND_COORDINATOR), version, **asked)
     found = answer.coordinators[0] if version >= 4 else answer
     assert (found.error_code, found.host, found.port) == (ErrorCode.NONE, *broker.address)
+
+
+def test_confluent_can_list_all_topics(broker: Running) -> None:
+    with Client(broker.address) as client:
+        client.create("t", 3)
+    admin = AdminClient({"bootstrap.servers": "{}:{}".format(*broker.address)})
+    assert {name: len(topic.partitions) for name, topic in admin.list_topics(timeout=10).topics.items()} == {"t": 3}
 
 
 def test_confluent_hears_at_once_that_there_are_no_transactions(broker: Running) -> None:

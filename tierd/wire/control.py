@@ -19,19 +19,21 @@ from kio.static.protocol import RequestPayload, ResponsePayload
 
 from tierd.wire.errors import BadFrame
 from tierd.wire.header import framed, response_header
-from tierd.wire.primitives import at_end
 from tierd.wire.schema import Input, Shape, reader, shapes
 
 _NO_TIME = datetime.timedelta(0)
 
 
 def decode_control(api_key: int, version: int, body: memoryview) -> RequestPayload:
-    """Decode a request body of a version that is served. Raises BadFrame; memory stays within `MAX_ELEMENTS`."""
+    """Decode a request body of a version that is served. Raises BadFrame; memory stays within `MAX_ELEMENTS`.
+
+    Bytes behind the last field are passed over, as Kafka does: librdkafka 2.16 sends three zeros too many when it asks
+    for the metadata of all topics in version 13.
+    """
     entity = load_request_schema(api_key, version)
     source = Input(body, 0)
     try:
         request: RequestPayload = reader(entity)(source)
-        at_end(body, source.position)
     except (struct.error, IndexError, UnicodeDecodeError, BadFrame) as error:
         raise BadFrame(f"{entity.__name__} v{version}: {error}") from error
     return request

@@ -17,6 +17,7 @@ from tierd.storage.context import LogContext
 from tierd.storage.dirlock import DirectoryLock
 from tierd.storage.fdcache import FdCache
 from tierd.storage.flush import FlushJob
+from tierd.storage.folders import make_folder
 from tierd.storage.identity import identify, topic_id_of, write_topic_id
 from tierd.storage.indexcache import IndexCache
 from tierd.storage.loader import Checkpoints, load_log
@@ -106,7 +107,7 @@ class LogDirectory:
         *topic_id_for* knows ids whose `partition.metadata` is gone. Raises StartRefused when the directory is locked
         or somebody else's, DiskFull, OSError.
         """
-        disk.mkdir(path)
+        make_folder(disk, path)
         self = cls(path, disk, clock, DirectoryLock(path), set_aside, reserve_bytes)
         try:
             meta = identify(path, disk, node_id, cluster_id)

@@ -5,12 +5,19 @@ file may be renamed or unlinked meanwhile. Loop thread only.
 """
 
 import os
+import resource
 from collections import OrderedDict
 from pathlib import Path
 
 from tierd.base.disk import Disk, DiskFile
 
-DEFAULT_LIMIT = 4096
+_MOST = 4096
+
+
+def _default_limit() -> int:
+    """Half of what the process may open: the other half is for sockets and the rest."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _MOST if soft == resource.RLIM_INFINITY else max(1, min(_MOST, soft // 2))
 
 
 class FileHandle:
@@ -92,8 +99,9 @@ class FileHandle:
 class FdCache:
     """All file handles that are open, least recently used first."""
 
-    def __init__(self, limit: int = DEFAULT_LIMIT) -> None:
-        self._limit = limit
+    def __init__(self, limit: int | None = None) -> None:
+        """*limit* is by default what the process's own limit allows."""
+        self._limit = _default_limit() if limit is None else limit
         self._open: OrderedDict[FileHandle, None] = OrderedDict()
         self.touch = self._open.move_to_end
 

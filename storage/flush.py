@@ -1,5 +1,6 @@
 """Making the log durable: fsync in a thread, then the recovery point moves on the loop (ARCHITECTURE.md, step 3)."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,8 +30,8 @@ class FlushJob:
         trying again would prove nothing."""
         try:
             for path in self._files:
-                self._fsync(path)
-            self._disk.fsync_dir(self._directory)
+                self._fsync(path, self._disk.fsync_file)
+            self._fsync(self._directory, self._disk.fsync_dir)
             if self.parent is not None:
                 self._disk.fsync_dir(self.parent)
         except OSError as error:
@@ -39,11 +40,11 @@ class FlushJob:
                 f"{self._directory}: flush failed: {error}; restart to recover from the disk"
             ) from error
 
-    def _fsync(self, path: Path) -> None:
+    def _fsync(self, path: Path, fsync: Callable[[Path], None]) -> None:
         try:
-            self._disk.fsync_file(path)
+            fsync(path)
         except FileNotFoundError:
-            return  # evicted or deleted meanwhile, or the segment has no such file
+            return  # the segment has no such file, or it or the partition was removed meanwhile
 
 
 def flush_job(

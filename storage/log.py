@@ -13,6 +13,7 @@ from tierd.base.ids import TopicPartition, Uuid
 from tierd.config.topic import TopicSettings
 from tierd.storage.appending import Appended, SeedFiles, restart_empty, stamp, write_whole
 from tierd.storage.batch import BatchHeader, patch
+from tierd.storage.compaction.of_log import Compaction
 from tierd.storage.context import LogContext
 from tierd.storage.epochs import EpochEntry, parse_epochs
 from tierd.storage.errors import OffsetOutOfRange, StorageFailed
@@ -55,6 +56,7 @@ class Log:
         self._snapshots = loaded.snapshots
         self._reader = LogReader(self._segments, context.indexes)
         self._times = TimeLookup(self._segments, context.indexes, self._reader)
+        self.compaction = Compaction(self, self._segments, self._snapshots, context, lambda: self._producers)
         self.log_start = loaded.log_start
         self.log_end = loaded.log_end
         self.recovery_point = loaded.recovery_point
@@ -105,6 +107,7 @@ class Log:
         log.warning(
             "the disk is behind the bucket", extra={"partition": self._where, "end": self.log_end, "to": offset}
         )
+        self._context.persist_start(self.name, self.log_start)
         if seed is not None:
             entries = parse_snapshot(seed.snapshot, "snapshot in the bucket")
             self._producers = Producers.from_entries(entries, self._context.clock.now_ms())

@@ -47,4 +47,6 @@ def partition_view(log: "Log", segments: Segments, pinned_by: str | None) -> Par
         active_bytes=active.size_bytes,
         active_append_ms=active.first_append_ms,
         pinned_by=pinned_by,
+        cleaned_to=log.compaction.cleaned_to,
+        cleaning=log.compaction.running,
     )

@@ -64,6 +64,15 @@ class Segments:
         del self._bases[:count]
         return gone
 
+    def replace(self, start: int, count: int, new: Segment) -> list[Segment]:
+        """Put *new* in the place of *count* closed segments from number *start* on, the first of which has its base."""
+        assert start + count < len(self._segments)
+        gone = self._segments[start : start + count]
+        assert gone[0].base == new.base
+        self._segments[start : start + count] = [new]
+        self._bases[start : start + count] = [new.base]
+        return gone
+
     def drop_last(self) -> Segment:
         """Take the active segment out; the one before it becomes active."""
         gone = self._segments.pop()

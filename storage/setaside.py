@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tierd.base.disk import Disk
 from tierd.base.ids import TopicPartition
+from tierd.storage.folders import make_folder
 from tierd.storage.names import partition_directory
 
 _PIECE_BYTES = 1024 * 1024
@@ -65,7 +66,7 @@ class SetAside:
 
     def _folder(self, tp: TopicPartition) -> Path:
         folder = self._root / partition_directory(tp)
-        self._disk.mkdir(folder)
+        make_folder(self._disk, folder)
         return folder
 
 

@@ -31,6 +31,12 @@ class Trash:
                 self._mark(path, due_ms)
             segment.handle.drop()
 
+    def throw_files(self, paths: Iterable[Path], delay_ms: int) -> None:
+        """Rename *paths* in this order; those that are not there are passed over. Raises OSError."""
+        due_ms = self._clock.monotonic_ms() + delay_ms
+        for path in paths:
+            self._mark(path, due_ms)
+
     def _mark(self, path: Path, due_ms: int) -> None:
         marked = path.with_name(path.name + Mark.DELETED)
         try:

@@ -9,7 +9,7 @@ from kit.logs import Place, golden_batches, golden_settings
 from tierd.base.ids import TopicPartition
 from tierd.storage.batch import parse_header
 from tierd.storage.metadata import parse_partition_metadata
-from tierd.storage.snapshot import parse_snapshot
+from tierd.storage.snapshot import ProducerEntry, parse_snapshot
 
 LOG_APPEND = {"logappend", "logappend-plain"}
 WRITTEN = [
@@ -30,7 +30,7 @@ def compare(ours: Path, kafkas: Path) -> None:
             assert got == want, path.name
 
 
-def by_id(raw: bytes) -> list[object]:
+def by_id(raw: bytes) -> list[ProducerEntry]:
     return sorted(parse_snapshot(raw), key=lambda entry: entry.producer_id)
 
 

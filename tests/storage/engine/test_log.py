@@ -374,14 +374,25 @@ def test_a_failed_flush_ends_appends(opened: Opened) -> None:
     job = opened.log.unflushed()
     assert job is not None
     opened.log.directory.rename(opened.place.root / "gone")
+    opened.log.directory.write_bytes(b"no folder")
     with pytest.raises(StorageFailed):
         job.run()
     opened.log.flushed(job)
+    opened.log.directory.unlink()
     (opened.place.root / "gone").rename(opened.log.directory)
     with pytest.raises(StorageFailed):
         fill(opened.log, 1)
     assert opened.log.unflushed() is None
     opened.log.failed = None
+
+
+def test_a_flush_of_a_partition_that_goes_meanwhile(opened: Opened) -> None:
+    fill(opened.log, 60)
+    job = opened.log.unflushed()
+    assert job is not None
+    opened.directory.remove(TP)
+    job.run()
+    assert not job.failed
 
 
 def test_a_full_disk_tears_nothing_and_service_resumes(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from kit.logs import SMALL, T0, TP, Place, batch, log_bytes
 from kit.model_disk import ModelDisk, PowerCut
 from tierd.storage.batch import parse_header, walk
 from tierd.storage.log import Log
+from tierd.storage.snapshot import encode_snapshot
 
 TIERED = replace(SMALL, internal_segment_bytes=700, remote_storage_enable=True, file_delete_delay_ms=0)
 PRODUCER = 9
@@ -135,6 +136,100 @@ def test_power_cut_at_every_step(part: int, tmp_path: Path) -> None:
                 error.add_note(f"step {dies_at} ({disk.trace[-1]}), {how}; before: {disk.trace[-6:-1]}")
                 raise
             shutil.rmtree(root)
+
+
+@dataclass
+class Seed:
+    snapshot: bytes
+    leader_epochs: bytes
+
+
+SEED = Seed(encode_snapshot([]), b"0\n2\n0 0\n5 70\n")
+
+
+def fall_behind(place: Place, promise: Promise) -> None:
+    """The bucket has offsets up to 100, the disk fewer: go on above it."""
+    directory = place.open()
+    log = place.new_log(directory)
+    promise.append(log, 8)
+    promise.flush(log, active=True)
+    log.begin(6, 100, SEED)
+    promise.durable_to = 100
+    promise.append(log, 2)
+    directory.close(clean=True)
+
+
+def test_power_cut_while_going_on_above_the_bucket(tmp_path: Path) -> None:
+    whole = tmp_path / "whole"
+    whole.mkdir()
+    disk = ModelDisk(whole)
+    fall_behind(Place(whole, TIERED, disk=disk), Promise())
+    for dies_at in range(1, disk.steps + 1):
+        for lose in (False, True):
+            root = tmp_path / "life"
+            root.mkdir()
+            disk, promise = ModelDisk(root, dies_at), Promise()
+            with pytest.raises(PowerCut):
+                fall_behind(Place(root, TIERED, disk=disk), promise)
+            if lose:
+                disk.lose_unsynced()
+            check_above(Place(root, TIERED, disk=ModelDisk(root)), promise)
+            shutil.rmtree(root)
+
+
+def check_above(place: Place, promise: Promise) -> None:
+    """The next start gets above the bucket's end, in one piece, and every old byte is in the log or set aside."""
+    directory = place.open()
+    if TP not in directory.logs:
+        assert promise.durable_to == 0
+        directory.close(clean=False)
+        return
+    log = directory.logs[TP]
+    log.begin(7, 100, SEED)
+    assert log.log_end >= 100
+    assert log.local_start == 100
+    assert log.log_start == 0
+    assert [entry.epoch for entry in log.epochs][:2] == [0, 5]
+    assert log.append(batch(), now_ms=T0).first_offset >= 100
+    for header, raw in log.batches(100, log.log_end - 1):
+        assert raw == promise.acked[header.base_offset]
+    if promise.durable_to:
+        kept = b"".join(path.read_bytes() for path in place.set_aside.rglob("*.log*"))
+        for base, raw in promise.acked.items():
+            assert base >= 100 or raw in kept
+    directory.close(clean=True)
+
+
+def come_and_go(place: Place) -> None:
+    directory = place.open()
+    log = place.new_log(directory)
+    Promise().append(log, 8)
+    directory.remove(TP)
+    place.clock.advance(1)
+    directory.purge()
+    directory.close(clean=True)
+
+
+def test_power_cut_while_a_partition_is_deleted(tmp_path: Path) -> None:
+    whole = tmp_path / "whole"
+    whole.mkdir()
+    disk = ModelDisk(whole)
+    come_and_go(Place(whole, TIERED, disk=disk))
+    removed = disk.trace.index("fsync_dir data", disk.trace.index("mkdir t-0"))
+    for dies_at in range(1, disk.steps + 1):
+        root = tmp_path / "life"
+        root.mkdir()
+        disk = ModelDisk(root, dies_at)
+        with pytest.raises(PowerCut):
+            come_and_go(Place(root, TIERED, disk=disk))
+        disk.lose_unsynced()
+        place = Place(root, TIERED, disk=ModelDisk(root))
+        directory = place.open()
+        assert TP not in directory.logs or dies_at <= removed
+        directory.purge()
+        directory.close(clean=True)
+        assert not [path for path in place.data.iterdir() if path.name.endswith("-delete")]
+        shutil.rmtree(root)
 
 
 def test_the_model_forgets_what_was_not_fsynced(tmp_path: Path) -> None:

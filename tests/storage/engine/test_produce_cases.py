@@ -11,6 +11,7 @@ from kit.golden import golden
 from kit.logs import Place
 from tierd.base.ids import TopicPartition, Uuid
 from tierd.config.topic import TopicSettings
+from tierd.storage.appending import Appended
 from tierd.storage.errors import (
     AppendRefused,
     BatchTooLarge,
@@ -21,7 +22,6 @@ from tierd.storage.errors import (
     ProducerFenced,
     TransactionRefused,
 )
-from tierd.storage.log import Appended
 
 FULL = TopicSettings(tierd_validate_records="full", remote_storage_enable=False)
 TOPICS = {

@@ -97,7 +97,7 @@ class FileTier:
         if self.fails is not None:
             raise self.fails("the bucket is away")
         spans: list[FileSpan] = []
-        length = 0
+        length, end = 0, offset
         fd = os.open(self.path, os.O_RDONLY)
         for base, next_base, position, size, _ in self.partitions.get(part, []):
             if next_base <= offset or base >= stop:
@@ -105,12 +105,12 @@ class FileTier:
             if spans and length + size > max_bytes:
                 break
             spans.append(FileSpan(fd, position, size))
-            length += size
+            length, end = length + size, next_base
         if not spans:
             os.close(fd)
             return EMPTY_SLICE
         self.out += 1
-        return LogSlice(tuple(spans), length, (), None, lambda: self._back(fd))
+        return LogSlice(tuple(spans), length, (), end, lambda: self._back(fd))
 
     def _back(self, fd: int) -> None:
         os.close(fd)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from crc32c import crc32c
 
-from broker.running import Client, batch, running
+from broker.running import Client, FileTier, batch, offsets_of, running
 from kit.answers import check
 from kit.golden import golden
 from tierd.wire.errors import ErrorCode
@@ -32,6 +32,16 @@ def test_answers_over_kafkas_own_files(tmp_path: Path) -> None:
         host, port = broker.address
         report = check(f"{host}:{port}", golden("kafka") / "final.answers.jsonl")
         assert report.agreed == report.asked, report
+
+
+def test_a_marker_that_is_still_local_aborts_records_that_are_only_in_the_bucket(tmp_path: Path) -> None:
+    shutil.copytree(golden("kafka") / "final", tmp_path / "data")
+    with running(tmp_path, FileTier(tmp_path / "bucket")) as broker:
+        broker.give_to_tier("txn", 15)  # the transaction that began at 1 is aborted at 16
+        with Client(broker.address) as client:
+            got = client.fetch("txn", 0, isolation_level=1)
+        assert offsets_of(got.records)[-1] < 16
+        assert [(aborted.producer_id, aborted.first_offset) for aborted in got.aborted_transactions] == [(15, 1)]
 
 
 def cases() -> list[dict[str, Any]]:

@@ -259,6 +259,10 @@ class Fetch:
             beyond = FetchPartition(asked.partition, want.stop, asked.max_bytes)
             return self._read_beyond(done, place, partition, beyond, committed)
         self._counters.fetched_remote_bytes += found.length
+        if committed and found.stop is not None:
+            # The bytes are in the bucket, but the marker that aborts them may still be on the disk only.
+            local = partition.log.aborted(asked.offset, found.stop)
+            found.aborted = tuple(dict.fromkeys((*found.aborted, *local)))
         return self._include(done, place, partition, asked, committed, found)
 
     def _read_beyond(

@@ -1,6 +1,6 @@
 """What appending to and reading from a log can refuse; one class per thing that the caller answers differently.
 
-The produce table of SEMANTICS.md decides which request meets which. DiskFull is in tierd.base.errors.
+The table in ENGINE.md, "Append", says which batch meets which. DiskFull is in tierd.base.errors.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Which batches of a segment get index entries (FORMAT-FACTS section 2; FORMAT.md, "Offset index", "Time index").
+"""Which batches of a segment get index entries (FORMAT.md, "Offset index" and "Time index").
 
 One rule for the append path and for every rebuild, so that both write the same files.
 """

@@ -1,4 +1,4 @@
-"""What an interrupted run left in a partition directory, put right before it is read (SEMANTICS.md, "Recovery")."""
+"""What an interrupted run left in a partition directory, put right before it is read (ENGINE.md, "Recovery")."""
 
 import os
 from dataclasses import dataclass, field

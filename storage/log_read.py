@@ -1,4 +1,4 @@
-"""Reading the local log: which bytes answer a fetch (FORMAT-FACTS section 10). Loop thread only.
+"""Reading the local log: which bytes answer a fetch (ENGINE.md, "Read"). Loop thread only.
 
 Only batch headers are read here; the records go from the file to the socket. The usual read, one that goes on where
 an earlier one stopped, needs no look at the disk at all.

@@ -1,4 +1,4 @@
-"""What a partition remembers of each producer: duplicates, gaps, fencing, open transactions (SEMANTICS.md, "Produce").
+"""What a partition remembers of each producer: duplicates, gaps, fencing, open transactions (ENGINE.md, "Append").
 
 Pure state: batches in, verdicts out. `check` decides about a batch before it is written, `update` takes in one that
 is; recovery calls only `update`, since what is in the log was accepted once.

@@ -1,7 +1,7 @@
 """Reading segments again: after an unclean stop, and wherever an index, snapshot or epoch file is missing or wrong.
 
 What a segment holds is what a walk over its batches finds good (scan.py); everything else follows from that. The
-table of SEMANTICS.md, "Recovery", says what becomes of each kind of damage.
+table in ENGINE.md, "Recovery", says what becomes of each kind of damage.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""When the active segment gives way to a new one, and how (FORMAT-FACTS section 3)."""
+"""When the active segment gives way to a new one, and how (ENGINE.md, "Roll")."""
 
 from tierd.base.disk import Disk
 from tierd.base.errors import DiskFull

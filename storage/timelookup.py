@@ -1,4 +1,4 @@
-"""Finding records by time in the local log (FORMAT-FACTS section 10, "ListOffsets by time"). Loop thread only.
+"""Finding records by time in the local log (ENGINE.md, "Read"). Loop thread only.
 
 Unlike Kafka the search goes on when the first segment that might have the record has none: compaction empties segments.
 """

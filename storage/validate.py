@@ -1,4 +1,4 @@
-"""What a batch must be before it enters the log (the produce table of SEMANTICS.md, column "tierd").
+"""What a batch must be before it enters the log (ENGINE.md, "Append").
 
 Everything is checked in place, in the buffer that the batch came in. Pure: no file, no clock.
 """

@@ -42,6 +42,10 @@ class PartitionView:
     """Wall clock of the first append to the active segment; None while it is empty."""
     pinned_by: str | None = None
     """Why the last stable offset lags, in words (producer id, since when), or None."""
+    cleaned_to: int | None = None
+    """Compaction has cleaned all below this offset; None before the first time."""
+    cleaning: bool = False
+    """Compaction is about to replace closed segments: none may be copied until this is False again."""
 
 
 @dataclass(frozen=True, slots=True)

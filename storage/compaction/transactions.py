@@ -1,0 +1,60 @@
+"""Which batches of a walk belong to aborted transactions, and which markers nothing refers to any more.
+
+A marker may go once a walk over everything below it has met no batch of its transaction. Its entry in the `.txnindex`
+goes with the last batch of the data, before the marker does: so no index ever names a transaction without a marker.
+"""
+
+from collections.abc import Iterable
+from heapq import heapify, heappop
+
+from tierd.storage.batch import ControlType, parse_control
+from tierd.storage.header import BatchHeader
+from tierd.storage.records import iter_records
+from tierd.storage.txnindex import AbortedEntry
+
+
+class Transactions:
+    """Fed with every batch of a walk in offset order. *aborted*: all aborted transactions that reach into the walk."""
+
+    def __init__(self, aborted: Iterable[AbortedEntry]) -> None:
+        entries = list(aborted)
+        self._by_marker = {entry.marker_offset: entry for entry in entries}
+        self._ahead = [(entry.first_offset, entry.producer_id) for entry in entries]
+        heapify(self._ahead)
+        self._aborted: dict[int, bool] = {}
+        """Producer of an aborted transaction that is open at this point -> whether a batch of it was met."""
+        self._committed: set[int] = set()
+        """Producers with batches met of a transaction that was not aborted."""
+
+    def on_data(self, header: BatchHeader) -> bool:
+        """Whether the batch was aborted."""
+        if not header.transactional:
+            return False
+        self._advance(header.last_offset)
+        if header.producer_id in self._aborted:
+            self._aborted[header.producer_id] = True
+            return True
+        self._committed.add(header.producer_id)
+        return False
+
+    def on_control(self, header: BatchHeader, batch: memoryview, where: str) -> bool:
+        """Whether no batch of the marker's transaction was met. Raises CorruptFile."""
+        self._advance(header.last_offset)
+        if not header.count:
+            return True  # it was emptied when nothing referred to it any more
+        kind, _ = parse_control(next(iter_records(batch, header, where)))
+        if kind == ControlType.ABORT:
+            return not self._aborted.pop(header.producer_id, False)
+        if kind == ControlType.COMMIT:
+            if header.producer_id not in self._committed:
+                return True
+            self._committed.discard(header.producer_id)
+        return False
+
+    def entry_of(self, marker_offset: int) -> AbortedEntry | None:
+        """The index entry of the abort marker at this offset."""
+        return self._by_marker.get(marker_offset)
+
+    def _advance(self, offset: int) -> None:
+        while self._ahead and self._ahead[0][0] <= offset:
+            self._aborted.setdefault(heappop(self._ahead)[1], False)

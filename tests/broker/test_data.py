@@ -351,6 +351,22 @@ def test_budget_spans_tiers(tiered: Running) -> None:
         assert len(new.records) + len(old.records or b"") <= 5 * size
 
 
+def test_neither_tier_starves_the_other(tiered: Running) -> None:
+    """The client's order decides who comes first when not everything fits."""
+    size = len(batch())
+    with Client(tiered.address) as client:
+        client.create("fresh")
+        for _ in range(4):
+            client.produce("fresh", batch())
+        wanted = [("t", 0, 0, 1 << 20), ("fresh", 0, 0, 1 << 20)]
+        old, new = client.fetch_many(wanted, max_bytes=2 * size)
+        assert (len(old.records), len(new.records or b"")) == (2 * size, 0)
+        new, old = client.fetch_many(wanted[::-1], max_bytes=2 * size)
+        assert (len(old.records or b""), len(new.records)) == (0, 2 * size)
+        old, new = client.fetch_many([(*wanted[0][:3], size), wanted[1]], max_bytes=4 * size)
+        assert (len(old.records), len(new.records)) == (size, 3 * size)
+
+
 def test_a_lost_claim_stops_produce_and_keeps_reads(tiered: Running) -> None:
     assert isinstance(tiered.tier, FileTier)
     lost = Claim(state=ClaimState.LOST, epoch=1, detail="somebody else")

@@ -39,8 +39,7 @@ class Round:
     slices: dict[tuple[int, int], LogSlice] = field(default_factory=dict)
     """Records by place in `rows`."""
     remote: list[tuple[int, int, RemoteWant]] = field(default_factory=list)
-    """Places whose data is in the bucket, and what to read."""
-    remote_left_bytes: int = 0
+    """Places whose data is in the bucket, and what to read; their bytes are taken off `left_bytes` at once."""
     got_bytes: int = 0
     failed: bool = False
 
@@ -74,7 +73,9 @@ class Fetch:
         done = self._pass(request)
         if not done.remote and (self._enough(done, request) or request.max_wait_ms <= 0):
             return self._reply(header, request, done)
-        return self._wait(header, request, done)
+        # A task that is cancelled before its first step could not give back what it was handed: it looks again itself.
+        done.release()
+        return self._wait(header, request)
 
     def stop(self) -> None:
         """Answer waiting fetches with what there is, now and from now on."""
@@ -88,7 +89,7 @@ class Fetch:
     # One pass.
 
     def _pass(self, request: FetchRequest) -> Round:
-        done = Round(request.max_bytes, remote_left_bytes=request.max_bytes)
+        done = Round(request.max_bytes)
         committed = request.isolation == 1
         for topic, (name, wanted) in enumerate(request.topics):
             rows: list[PartitionFetched] = []
@@ -110,7 +111,7 @@ class Fetch:
         logged = partition.log
         if want.offset < logged.local_start and self._reads is not None:
             return self._plan_remote(done, place, partition, want, committed)
-        if done.left_bytes <= 0 and done.got_bytes > 0:
+        if done.left_bytes <= 0 and (done.got_bytes > 0 or done.remote):
             return _row(partition, want, committed, None)
         try:
             found = logged.read(want.offset, min(want.max_bytes, done.left_bytes), committed=committed)
@@ -150,13 +151,13 @@ class Fetch:
             done.failed = True
             self._leave(RemoteWant(partition, want.offset, want.max_bytes, partition.log.local_start, committed))
             return PartitionFetched(want.partition, ErrorCode.KAFKA_STORAGE_ERROR)
-        limit = min(want.max_bytes, done.remote_left_bytes)
-        if limit > 0 or not done.remote:
+        limit = max(min(want.max_bytes, done.left_bytes), 0)
+        if limit > 0 or not (done.remote or done.got_bytes):
             stop = partition.log.local_start
             if committed:
                 stop = min(stop, partition.log.last_stable)
-            done.remote.append((*place, RemoteWant(partition, want.offset, max(limit, 0), stop, committed)))
-            done.remote_left_bytes -= limit
+            done.remote.append((*place, RemoteWant(partition, want.offset, limit, stop, committed)))
+            done.left_bytes -= limit
         return _row(partition, want, committed, None)
 
     def _leave(self, want: RemoteWant) -> None:
@@ -165,23 +166,21 @@ class Fetch:
 
     # Waiting.
 
-    async def _wait(self, header: RequestHeader, request: FetchRequest, done: Round) -> Reply:
-        loop = asyncio.get_running_loop()
-        begun = loop.time()
-        try:
-            if done.remote:
+    async def _wait(self, header: RequestHeader, request: FetchRequest) -> Reply:
+        begun = asyncio.get_running_loop().time()
+        done = self._pass(request)
+        if done.remote:
+            try:
                 await self._read_remote(request, done, begun)
-            if not self._enough(done, request):
-                # An append between the first pass and this task's start woke nobody: the loop below looks again first.
-                done = await self._poll(request, done, begun + request.max_wait_ms / 1000)
-        except asyncio.CancelledError:
-            done.release()
-            raise
+            except BaseException:
+                done.release()
+                raise
+        elif not self._enough(done, request):
+            done = await self._poll(request, done, begun + request.max_wait_ms / 1000)
         return self._reply(header, request, done)
 
     async def _poll(self, request: FetchRequest, done: Round, deadline: float) -> Round:
-        """Pass again on every wake-up until there is enough or the time is over."""
-        loop = asyncio.get_running_loop()
+        """Pass again on every wake-up until there is enough or the time is over; nothing is held while waiting."""
         event = asyncio.Event()
         watched = [
             partition
@@ -191,16 +190,21 @@ class Fetch:
         ]
         for partition in watched:
             partition.wait(event.set)
-        timer = loop.call_at(deadline, event.set)
+        over = False
+
+        def expire() -> None:
+            nonlocal over  # Asked instead of the clock: a timer may fire a little early, and only once.
+            over = True
+            event.set()
+
+        timer = asyncio.get_running_loop().call_at(deadline, expire)
         try:
-            while True:
-                if not done.remote:
-                    done.release()
-                    done = self._pass(request)
-                if done.remote or self._enough(done, request) or loop.time() >= deadline:
-                    return done
+            while not (over or done.remote or self._enough(done, request)):
+                done.release()
                 event.clear()
                 await event.wait()
+                done = self._pass(request)
+            return done
         finally:
             timer.cancel()
             for partition in watched:
@@ -223,6 +227,7 @@ class Fetch:
         committed = request.isolation == 1
         unanswered = False
         for (topic, index), want, task in tasks:
+            done.left_bytes += want.max_bytes
             if not task.done():
                 self._reads.leave(want, task)
                 continue

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing_extensions import Buffer
 
 from tierd.base.clock import Clock
-from tierd.base.disk import Disk, publish
+from tierd.base.disk import Disk
 from tierd.base.errors import DiskFull
 from tierd.remote import crc
 from tierd.remote.errors import AccessRefused, BucketFull, BucketMissing, NotFound, RemoteUnavailable, RequestRefused
@@ -114,8 +114,12 @@ class Folders:
         self.disk.fsync_file(tmp)
 
     def write_meta(self, key: str, meta: Meta) -> None:
-        path = self.meta(key)
-        self._in_folder(path.parent, lambda: publish(self.disk, path, encode_meta(meta)))
+        tmp = self.new_tmp()  # not beside the note: there nobody would sweep what a crash leaves
+        try:
+            self.write_tmp(tmp, encode_meta(meta))
+            self.name(tmp, self.meta(key))
+        finally:
+            self.remove(tmp)
 
     def name(self, tmp: Path, path: Path) -> None:
         """Give *tmp* its key's name, durably."""

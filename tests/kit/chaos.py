@@ -1,165 +1,279 @@
-"""Kill rounds: SIGKILL of either process in the middle of produce, roll, copy, evict and delete, then the reckoning."""
+"""Kill rounds: SIGKILL of broker, tierer or both inside produce, roll, copy, evict, retention, topic creation and
+deletion, group commits and starts; then the reckoning."""
 
 import random
-import signal
-import subprocess
-import sys
 import threading
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from os import kill
 from pathlib import Path
 
 import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kit import bucket, traffic
-from kit.daemon import Daemon
+from kit.daemon import Daemon, DidNotStart
+from kit.deeds import DEEDS, LONG, SHORT, choose
+from kit.mined import BROKER, MINE, Mine, hit_file
+from kit.streams import Follower, Ledger, Writer
+from tierd.base.errors import TierdError
+from tierd.cli.client import ask
 
-TOPIC = "chaos"
-SIZE_BYTES = 2_000
-WAIT_S = 90
+GONE_RECORDS, GONE_BYTES = 1_500, 1_000
+HIT_S, QUIET_S = 10.0, 60.0
+ANYTIME = "anytime"
+"""A kill from outside that waits for no step at all."""
+SETTINGS = {
+    "segment.bytes": "1MiB",
+    f"topics.{SHORT}.retention.bytes": "2MiB",
+    f"topics.{SHORT}.local.retention.bytes": "1MiB",
+    "file.delete.delay.ms": "0",
+    "tierd.delete.delay.ms": "0",
+    "offsets.topic.num.partitions": "4",
+    "log.retention.check.interval.ms": "300ms",
+    "remote.head.interval.ms": "200ms",
+    "remote.request.timeout.ms": "200ms",  # ten times that, and what a cut copy left may go
+}
 
 
 @dataclass
-class Ledger:
-    """What the producers were told: record number -> offset."""
+class Rounds:
+    """One tierd over many rounds, its clients, and what all of them were promised."""
 
-    acknowledged: dict[int, int] = field(default_factory=dict)
-    next_number: int = 0
-    failed: list[str] = field(default_factory=list)
+    place: Path
+    seed: int
+    say: Callable[[str], None]
+    settings: dict[str, str] = field(default_factory=dict)
+    ledgers: dict[str, Ledger] = field(default_factory=dict)
+    landed: Counter[str] = field(default_factory=Counter)
+    """How often a kill hit each deed."""
+    doomed: set[str] = field(default_factory=set)
+    """Topics whose deletion was asked for and not yet seen to be done."""
 
-
-class Writer:
-    """One idempotent producer that writes until told to stop; `reached` is set after *count* acknowledgements."""
-
-    def __init__(self, address: str, ledger: Ledger, count: int) -> None:
-        self.reached = threading.Event()
-        self._enough = threading.Event()
-        self._left = count
-        self._ledger = ledger
-        self._producer = confluent_kafka.Producer(
-            {
-                "bootstrap.servers": address,
-                "enable.idempotence": True,
-                "acks": "all",
-                "linger.ms": 2,
-                "batch.size": 32_768,
-                "message.timeout.ms": WAIT_S * 1000,
-                "reconnect.backoff.max.ms": 200,
-                "retry.backoff.ms": 50,
-                "retry.backoff.max.ms": 200,
-                "log_level": 0,
-            }
+    def __post_init__(self) -> None:
+        self.dice = random.Random(self.seed)
+        self.mine = self.place / "mine.json"
+        sets = [word for pair in (SETTINGS | self.settings).items() for word in ("--set", "=".join(pair))]
+        env = {MINE: str(self.mine), "PYTHONPATH": str(Path(__file__).parents[1])}
+        self.daemon = Daemon(
+            self.place / "data", f"file:{self.place / 'bucket'}", None, sets, env, program=("-m", "kit.mined")
         )
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
+        self.ledgers = {LONG: Ledger(LONG, 1_000), SHORT: Ledger(SHORT, 1_000)}
+        self._pause = threading.Event()
 
-    def _run(self) -> None:
-        while not self._enough.is_set():
-            m = traffic.message(TOPIC, self._ledger.next_number, SIZE_BYTES)
-            try:
-                self._producer.produce(TOPIC, m.value, m.key, partition=0, on_delivery=self._told(m.offset))
-                self._ledger.next_number += 1
-            except BufferError:
-                self._producer.poll(0.1)
-            self._producer.poll(0)
-            if len(self._producer) > 500:
-                self._producer.poll(0.05)
-        if left := self._producer.flush(WAIT_S):
-            self._ledger.failed.append(f"{left} records without an answer")
+    # --- the rounds --------------------------------------------------------------------------------------------------
+    def run(self, rounds: int) -> "Rounds":
+        """Kill *rounds* times, each deed about as often, then reckon and stop in order."""
+        deeds = [*DEEDS, ANYTIME]
+        order = [deeds[n % len(deeds)] for n in range(rounds)]
+        self.dice.shuffle(order)
+        try:
+            self.daemon.start()
+            for topic in (LONG, SHORT):
+                self.create(topic)
+            self._live(order)
+            self.reckon()
+            assert self.daemon.stop() == 0
+            self.daemon.start()
+            self._check_log(LONG)
+            assert self.daemon.stop() == 0
+        finally:
+            self.daemon.kill()
+        return self
 
-    def _told(self, number: int) -> Callable[[confluent_kafka.KafkaError | None, confluent_kafka.Message], None]:
-        def report(error: confluent_kafka.KafkaError | None, m: confluent_kafka.Message) -> None:
-            if error is not None:
-                self._ledger.failed.append(f"{number}: {error}")
-                return
-            offset = m.offset()
-            assert offset is not None
-            self._ledger.acknowledged[number] = offset
-            self._left -= 1
-            if self._left == 0:
-                self.reached.set()
-
-        return report
-
-    def finish(self) -> None:
-        self._enough.set()
-        self._thread.join(WAIT_S + 10)
-        assert not self._thread.is_alive(), "the producer did not end"
-
-
-def kill_rounds(place: Path, rounds: int, seed: int, say: Callable[[str], None]) -> Ledger:
-    """Run *rounds* and check everything at the end; give what was acknowledged."""
-    dice, ledger = random.Random(seed), Ledger()
-    daemon = Daemon(
-        place / "data",
-        f"file:{place / 'bucket'}",
-        None,
-        ("--set", "segment.bytes=1MiB", "--set", "tierd.delete.delay.ms=0"),
-    )
-    try:
-        daemon.start()
-        for number in range(rounds):
-            victim = dice.choice(["broker", "broker", "tierer"])
-            deed = dice.choice(["produce", "copy", "evict", "delete"])
-            one_round(daemon, ledger, number, victim, deed, dice.randint(50, 1500))
-            say(f"round {number + 1}/{rounds}: {victim} killed during {deed}, {len(ledger.acknowledged)} acknowledged")
+    def _live(self, order: list[str]) -> None:
+        follower = Follower(self.daemon.address, self.ledgers[LONG], "followers")
+        writer = Writer(self.daemon.address, list(self.ledgers.values()))
+        try:
+            for number, deed in enumerate(order):
+                told = self.ledgers[LONG].committed
+                how = self._round(number, deed)
+                writer.await_answer()
+                self.landed[deed] += 1
+                acknowledged = sum(len(ledger.acknowledged) for ledger in self.ledgers.values())
+                self.say(f"round {number + 1}/{len(order)}: {deed}: {how}; {acknowledged} acknowledged")
+                for ledger in self.ledgers.values():
+                    assert not ledger.failed, ledger.failed[:3]
+                stands = traffic.committed_confluent(self.daemon.address, LONG, follower.group)
+                assert stands >= told, f"the group went back from {told} to {stands}"
+                if self.dice.random() < 0.3:  # others live on through several kills
+                    writer.finish()
+                    writer = Writer(self.daemon.address, list(self.ledgers.values()))
+        finally:
+            writer.finish()
+            follower.finish()
+        for ledger in self.ledgers.values():
             assert not ledger.failed, ledger.failed[:3]
-        reckon(daemon, ledger, place)
-        assert daemon.stop() == 0
-    finally:
-        daemon.kill()
-    return ledger
 
-
-def one_round(daemon: Daemon, ledger: Ledger, number: int, victim: str, deed: str, acknowledgements: int) -> None:
-    writer = Writer(daemon.address, ledger, acknowledgements)
-    verbs: list[subprocess.Popen[bytes]] = []
-    try:
-        if deed in ("copy", "evict"):
-            verbs.append(verb(daemon, "copy", "--roll"))
-        if deed == "evict":
-            verbs.append(verb(daemon, "evict"))
+    def _round(self, number: int, deed: str) -> str:
+        """One kill inside *deed*, and everything up again; say where it hit."""
+        topic = f"gone-{number}"
         if deed == "delete":
-            make_and_delete(daemon.address, f"gone-{number}")
-        assert writer.reached.wait(WAIT_S), f"{acknowledgements} acknowledgements did not come"
-        if victim == "tierer":
-            for pid in daemon.tierer_pids():
-                kill(pid, signal.SIGKILL)
+            self.create(topic)
+            traffic.produce_confluent(self.daemon.address, topic, self._gone(topic))
+            self.verb("copy", wait=True, roll=True)
+        if deed == ANYTIME:
+            return self._any_time()
+        mine = choose(deed, self.dice)
+        for nth in range(mine.nth, 0, -1) if mine.nth < 4 else (mine.nth, mine.nth // 2, 2, 1):
+            mine = Mine(role=mine.role, step=mine.step, nth=nth, after=mine.after, victims=mine.victims)
+            mine.lay(self.mine)
+            if self._drive(deed, topic):
+                break
         else:
-            daemon.kill()
-            daemon.start()
-    finally:
-        writer.finish()
-        for v in verbs:
-            v.wait(WAIT_S)
+            raise AssertionError(f"{deed} never came to {mine}")
+        hit = hit_file(self.mine).read_text()
+        if BROKER in mine.victims:
+            self._start_again()
+        if deed in ("create", "delete"):
+            self._whole_or_gone(topic)
+        return f"{' and '.join(mine.victims)} killed {hit.replace(str(self.place), '')}"
+
+    def _any_time(self) -> str:
+        threading.Thread(target=self.verb, args=("copy",), kwargs={"roll": True}, daemon=True).start()
+        after_s = self.dice.uniform(0, 1)
+        self._pause.wait(after_s)
+        self.daemon.kill()
+        self._start_again()
+        return f"broker killed after {after_s:.2f} s"
+
+    def _start_again(self) -> None:
+        self.daemon.kill()
+        self.daemon.start()
+
+    # --- what brings each deed about ---------------------------------------------------------------------------------
+    def _drive(self, deed: str, topic: str) -> bool:
+        """Do the deed until the mine has gone off; False when it does not."""
+        if deed == "start":
+            return self._die_starting()
+        if deed == "create":
+            self._try(lambda: self.create(topic))
+        if deed == "delete":
+            self.doomed.add(topic)
+            self._try(lambda: self.delete(topic))
+        for _ in range(int(HIT_S * 10)):
+            if hit_file(self.mine).exists():
+                return True
+            if deed in ("roll", "copy", "evict"):
+                self.verb("copy", wait=deed == "evict", roll=True, timeout_ms=5_000 if deed == "evict" else None)
+            if deed == "evict":
+                self.verb("evict")
+            self._pause.wait(0.1)
+        return False
+
+    def _die_starting(self) -> bool:
+        self.daemon.kill()
+        try:
+            self.daemon.start()
+        except DidNotStart:
+            if hit_file(self.mine).exists():
+                return True
+            raise
+        self._pause.wait(1)  # what begins with the listener belongs to the start, too
+        return hit_file(self.mine).exists()
+
+    def verb(self, do: str, **facts: object) -> None:
+        """What `tierd copy` and `tierd evict` ask for; tierd may end before it answers."""
+        try:
+            ask(self.place / "data.tierd" / "control.sock", do, **facts)
+        except (TierdError, OSError):
+            self._pause.wait(0.05)
+
+    def _try(self, work: Callable[[], None]) -> None:
+        """*work* whose answer may be lost with the broker."""
+        thread = threading.Thread(target=_quietly, args=(work,))
+        thread.start()
+        while thread.is_alive() and not hit_file(self.mine).exists():
+            thread.join(0.05)
+
+    def create(self, topic: str) -> None:
+        admin = self._admin()
+        admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
+
+    def delete(self, topic: str) -> None:
+        admin = self._admin()
+        admin.delete_topics([topic])[topic].result(30)
+
+    def topics(self) -> set[str]:
+        return set(self._admin().list_topics(timeout=30).topics)
+
+    def _admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.daemon.address, "log_level": 0})
+
+    @staticmethod
+    def _gone(topic: str) -> list[traffic.Message]:
+        return list(traffic.stream(topic, 0, GONE_RECORDS, GONE_BYTES))
+
+    def _whole_or_gone(self, topic: str) -> None:
+        """After a kill inside its creation or deletion a topic is usable as it was, or not there at all."""
+        deleting = topic in self.doomed
+        if topic in self.topics():
+            if not deleting:
+                traffic.produce_confluent(self.daemon.address, topic, self._gone(topic))
+            got = traffic.consume_confluent(self.daemon.address, topic, 0, GONE_RECORDS)
+            assert traffic.digest(got) == traffic.digest(self._gone(topic)), topic
+            self.doomed.add(topic)
+            self.delete(topic)
+        assert topic not in self.topics()
+
+    # --- the reckoning -----------------------------------------------------------------------------------------------
+    def reckon(self) -> None:
+        """Every acknowledged record once, where it was told to be, from either tier; nothing in the bucket unowned."""
+        self._settle()
+        for topic in self.ledgers:
+            self._check_log(topic)
+        self._await("what is left of deleted topics", lambda: self._left("gone-"))
+        self._await("what nobody owns", lambda: bucket.unowned(self.place / "bucket", self.place / "data.tierd"))
+
+    def _settle(self) -> None:
+        self.daemon.verb("copy", "--wait", "--roll")
+        self.daemon.verb("evict")
+
+    def _left(self, prefix: str) -> list[str]:
+        return bucket.left_of(prefix, self.place / "bucket", self.place / "data", self.place / "data.tierd")
+
+    def _await(self, what: str, look: Callable[[], list[str]]) -> None:
+        for _ in range(int(QUIET_S * 4)):
+            found = look()
+            if not found:
+                return
+            self._pause.wait(0.25)
+        raise AssertionError(f"{what}: {found}")
+
+    def _check_log(self, topic: str) -> None:
+        ledger, row = self.ledgers[topic], self.daemon.partition(topic)
+        start, end = row["log_start"], row["log_end"]
+        got = traffic.consume_confluent(self.daemon.address, topic, start, end)
+        numbers = [int(m.key.rsplit(b"-", 1)[1]) for m in got]
+        assert [m.offset for m in got] == list(range(start, end)), f"{topic}: offsets are not contiguous"
+        assert len(set(numbers)) == len(numbers), f"{topic}: a record is there twice"
+        assert numbers == sorted(numbers), f"{topic}: records changed their order"
+        if topic == LONG:
+            assert start == 0
+            assert numbers[0] == 0
+        by_number = dict(zip(numbers, got, strict=True))
+        for number, offset in ledger.acknowledged.items():
+            if offset < start:
+                continue
+            assert number in by_number, f"{topic}: record {number}, acknowledged at {offset}, is lost"
+            assert by_number[number].offset == offset, f"{topic}: record {number} was acknowledged at {offset}"
+            assert by_number[number].value == ledger.message(number).value, f"{topic}: record {number} is another"
+        covered = start
+        for base, next_base in bucket.ranges(self.place / "data.tierd", topic):
+            assert base <= covered, f"{topic}: the bucket has nothing of [{covered}, {base})"
+            assert base == covered or next_base <= start or base < start, f"{topic}: [{base}, {next_base}) is double"
+            covered = max(covered, next_base)
 
 
-def verb(daemon: Daemon, *words: str) -> "subprocess.Popen[bytes]":
-    command = [sys.executable, "-m", "tierd", *words, "--data", str(daemon.data)]
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+def _quietly(work: Callable[[], None]) -> None:
+    try:
+        work()
+    except confluent_kafka.KafkaException:
+        return  # the answer went with the broker
 
 
-def make_and_delete(address: str, topic: str) -> None:
-    admin = AdminClient({"bootstrap.servers": address})
-    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
-    traffic.produce_confluent(address, topic, traffic.stream(topic, 0, 2500, 1000))
-    admin.delete_topics([topic])[topic].result(30)
-
-
-def reckon(daemon: Daemon, ledger: Ledger, place: Path) -> None:
-    """Every acknowledged record once, at the offset that was told, from either tier; no object without an owner."""
-    daemon.verb("copy", "--wait", "--roll")
-    daemon.verb("evict")
-    row = daemon.partition(TOPIC)
-    got = traffic.consume_confluent(daemon.address, TOPIC, 0, row["log_end"])
-    numbers = [int(m.key.rsplit(b"-", 1)[1]) for m in got]
-    assert len(set(numbers)) == len(numbers), "a record is there twice"
-    assert numbers == sorted(numbers), "records changed their order"
-    assert [m.offset for m in got] == list(range(row["log_end"])), "offsets are not contiguous"
-    by_number = dict(zip(numbers, got, strict=True))
-    for number, offset in ledger.acknowledged.items():
-        assert by_number[number].offset == offset, f"record {number} was acknowledged at {offset}"
-        assert by_number[number].value == traffic.message(TOPIC, number, SIZE_BYTES).value
-    assert bucket.unowned(place / "bucket", place / "data.tierd") == []
+def kill_rounds(
+    place: Path, rounds: int, seed: int, say: Callable[[str], None], settings: dict[str, str] | None = None
+) -> Rounds:
+    """Run *rounds* and check everything at the end; give what was seen."""
+    return Rounds(place, seed, say, settings or {}).run(rounds)

@@ -36,6 +36,8 @@ class Daemon:
     extra: Sequence[str] = ()
     env: dict[str, str] = field(default_factory=dict)
     address: str = ""
+    program: Sequence[str] = ("-m", "tierd")
+    """What `python` runs as tierd."""
     _process: subprocess.Popen[str] | None = None
 
     @property
@@ -50,8 +52,7 @@ class Daemon:
     def command(self) -> list[str]:
         words = [
             sys.executable,
-            "-m",
-            "tierd",
+            *self.program,
             "serve",
             "--data",
             str(self.data),
@@ -91,7 +92,7 @@ class Daemon:
     def tierer_pids(self) -> list[int]:
         """Pids of the children of the broker process that run the tierer."""
         children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
-        return [int(c) for c in children if b"tierd.tiering" in Path(f"/proc/{c}/cmdline").read_bytes()]
+        return [int(c) for c in children if b"--fd" in Path(f"/proc/{c}/cmdline").read_bytes()]
 
     def stop(self, *, timeout_s: float = 30) -> int:
         """SIGTERM and wait; give the exit code."""

@@ -1,0 +1,168 @@
+"""tierd as it is, with a mine in it: at one chosen durable step a SIGKILL hits the broker, the tierer or both.
+
+Run as a program instead of `tierd`: `python -m kit.mined serve ...`; the tierer that it starts is mined, too. A Mine is
+laid by writing its JSON to $TIERD_MINE. Each process looks for it at every step of Disk and DiskFile and at every
+commit of registry and catalog; whoever sets it off renames it to `<file>.hit`, which then names the step.
+"""
+
+import functools
+import json
+import os
+import re
+import runpy
+import signal
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+MINE = "TIERD_MINE"
+BROKER, TIERER = "broker", "tierer"
+_DISK = ("open", "write_new", "fsync_file", "fsync_dir", "replace", "link_new", "unlink", "mkdir", "rmdir", "set_mtime")
+_FILE = ("pwrite", "truncate", "fsync")
+_REGISTRY = ("add", "mark_deleted", "forget", "put")
+_CATALOG = ("put", "started", "finished", "deleting", "deleted", "release", "know", "set_log_start", "set_copied_to",
+            "head_taken", "touch_heads", "drop_partition", "set_topic", "take_topic", "topic_written")  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mine:
+    """Goes off at the *nth* step of the process *role* that *step* is found in, before or after it is done."""
+
+    role: str
+    step: str
+    """A regular expression over steps such as `replace /b/t.tmp /b/t` or `catalog.finished`."""
+    nth: int
+    after: bool
+    victims: tuple[str, ...]
+
+    def lay(self, file: Path) -> None:
+        hit_file(file).unlink(missing_ok=True)
+        fresh = file.with_suffix(".new")
+        fresh.write_text(json.dumps(asdict(self)))
+        fresh.replace(file)
+
+
+def hit_file(file: Path) -> Path:
+    return file.with_name(file.name + ".hit")
+
+
+class Sapper:
+    """Watches the steps of this process. Any thread."""
+
+    def __init__(self, role: str, file: Path) -> None:
+        self._role = role
+        self._file = file
+        self._lock = threading.Lock()
+        self._seen = 0
+        self._mine: Mine | None = None
+        self._laid: tuple[int, int] | None = None
+
+    def step(self, what: str, work: Callable[[], Any]) -> Any:
+        """Do *work*, the step *what*, unless it is the process's last."""
+        if not self._is_it(what):
+            return work()
+        assert self._mine is not None
+        if self._mine.after:
+            result = work()
+            self._go_off(what)
+            return result
+        self._go_off(what)
+        return work()
+
+    def _is_it(self, what: str) -> bool:
+        try:
+            facts = self._file.stat()
+        except FileNotFoundError:
+            return False
+        with self._lock:
+            if self._laid != (facts.st_ino, facts.st_mtime_ns):
+                self._laid = facts.st_ino, facts.st_mtime_ns
+                self._seen = 0
+                raw = json.loads(self._file.read_text())
+                self._mine = Mine(**{**raw, "victims": tuple(raw["victims"])})
+            assert self._mine is not None
+            if self._mine.role != self._role or re.search(self._mine.step, what) is None:
+                return False
+            self._seen += 1
+            return self._seen == self._mine.nth
+
+    def _go_off(self, what: str) -> None:
+        assert self._mine is not None
+        fresh = self._file.with_suffix(".done")
+        fresh.write_text(f"{self._role} {'after' if self._mine.after else 'before'} {what}")
+        fresh.replace(hit_file(self._file))
+        self._file.unlink()
+        for role in sorted(self._mine.victims, key=lambda role: role == self._role):  # oneself last
+            for pid in self._pids(role):
+                os.kill(pid, signal.SIGKILL)
+
+    def _pids(self, role: str) -> list[int]:
+        if role == self._role:
+            return [os.getpid()]
+        return [os.getppid()] if role == BROKER else children()
+
+
+def children() -> list[int]:
+    """Processes that this one has started and not buried."""
+    tasks = Path("/proc/self/task").iterdir()
+    return [int(pid) for task in tasks for pid in (task / "children").read_text().split()]
+
+
+def _mined(sapper: Sapper, owner: type, name: str, say: Callable[[Sequence[Any]], str]) -> None:
+    real = getattr(owner, name)
+
+    @functools.wraps(real)
+    def step(*args: Any, **kwargs: Any) -> Any:
+        return sapper.step(say(args), lambda: real(*args, **kwargs))
+
+    setattr(owner, name, step)
+
+
+def _paths(name: str) -> Callable[[Sequence[Any]], str]:
+    return lambda args: " ".join([name, *(str(arg) for arg in args if isinstance(arg, Path))])
+
+
+def _file(name: str) -> Callable[[Sequence[Any]], str]:
+    return lambda args: f"{name} {args[0]._path}"
+
+
+def _named(text: str) -> Callable[[Sequence[Any]], str]:
+    return lambda _: text
+
+
+def lay_wires(sapper: Sapper) -> None:
+    """From now on every durable step of this process passes by *sapper*."""
+    from tierd.broker.registry import Registry
+    from tierd.storage.disk import PosixDisk, PosixFile
+    from tierd.tiering.catalog import Catalog
+
+    for name in _DISK:
+        _mined(sapper, PosixDisk, name, _paths(name))
+    for name in _FILE:
+        _mined(sapper, PosixFile, name, _file(name))
+    for name in _REGISTRY:
+        _mined(sapper, Registry, name, _named(f"registry.{name}"))
+    for name in _CATALOG:
+        _mined(sapper, Catalog, name, _named(f"catalog.{name}"))
+
+
+def main() -> None:
+    role = TIERER if sys.argv[1] == TIERER else BROKER
+    lay_wires(Sapper(role, Path(os.environ[MINE])))
+    if role == TIERER:
+        del sys.argv[1]
+        runpy.run_module("tierd.tiering", run_name="__main__", alter_sys=True)
+        return
+    from tierd.tiering import link
+
+    link.COMMAND = link.TierLink.__init__.__kwdefaults__["command"] = (sys.executable, "-m", "kit.mined", TIERER)
+    from tierd.__main__ import main as tierd  # now: others take COMMAND over when they are imported
+
+    tierd()
+
+
+if __name__ == "__main__":
+    main()

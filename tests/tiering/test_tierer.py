@@ -249,6 +249,58 @@ def test_a_deleted_topic_goes_from_the_bucket_after_its_tombstone_and_delay(tmp_
     drive(tmp_path, work)
 
 
+def test_a_deleted_topic_without_segments_leaves_no_head(tmp_path: Path) -> None:
+    async def work(bench: Bench) -> None:
+        view = bench.adopt("codec-none-0")
+        topic = TopicState(topic="codec-none", topic_id=view.id.topic_id, partitions=1, config={}, created_ms=1)
+        bench.local.views[view.id] = replace(view, closed=())
+        await bench.open(who(), topics=(topic,))
+        await bench.tierer.publisher.tick()
+        assert read_head(bench.store, KEYS, "codec-none", view.id.topic_id, 0) is not None
+        del bench.local.views[view.id]
+        bench.tierer.topic_changed(replace(topic, deleted_ms=bench.clock.now_ms()))
+        await bench.tierer.retention.delete_tick()
+        assert bench.catalog.partition(view.id) is not None  # not before the tombstone is there
+        await bench.tierer.publisher.tick()
+        await bench.tierer.retention.delete_tick()
+        assert read_head(bench.store, KEYS, "codec-none", view.id.topic_id, 0) is None
+        assert bench.catalog.partitions() == []
+
+    drive(tmp_path, work)
+
+
+def test_a_head_on_its_way_does_not_come_back_behind_its_removal(tmp_path: Path) -> None:
+    async def work(bench: Bench) -> None:
+        view = bench.adopt("codec-none-0")
+        topic = TopicState(topic="codec-none", topic_id=view.id.topic_id, partitions=1, config={}, created_ms=1)
+        bench.local.views[view.id] = replace(view, closed=())
+        await bench.open(who(), topics=(topic,))
+        del bench.local.views[view.id]
+        bench.tierer.topic_changed(replace(topic, deleted_ms=bench.clock.now_ms()))
+        await bench.tierer.publisher.tick()
+        bench.catalog.touch_head(view.id)
+        await asyncio.gather(bench.tierer.publisher.tick(), bench.tierer.retention.delete_tick())
+        assert read_head(bench.store, KEYS, "codec-none", view.id.topic_id, 0) is None
+
+    drive(tmp_path, work)
+
+
+def test_a_start_confirms_a_tombstone_that_an_earlier_run_wrote(tmp_path: Path) -> None:
+    async def work(bench: Bench) -> None:
+        gone = TopicState(
+            topic="t", topic_id=Uuid(b"t" * 16), partitions=1, config={}, created_ms=1, deleted_ms=bench.clock.now_ms()
+        )
+        bench.adopt("codec-none-0")
+        identity = who()
+        report = await bench.open(identity, topics=(gone,))
+        await bench.tierer.publisher.tick()
+        assert bench.local.tombstones == [gone.topic_id]
+        await bench.open(identity, topics=(gone,), claimed=report.claim)  # the broker did not hear it
+        assert bench.local.tombstones == [gone.topic_id] * 2
+
+    drive(tmp_path, work)
+
+
 # --- claims --------------------------------------------------------------------------------------------------------
 def test_epochs_rise_and_first_appends_are_claimed(tmp_path: Path) -> None:
     async def run() -> None:

@@ -1,5 +1,6 @@
 """Keeps the bucket's own documents up with the catalog: heads (CAS, batched) and topic files."""
 
+import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -12,8 +13,10 @@ from tierd.remote.manifest import EpochStart
 from tierd.remote.topics import TopicFile, put_topic
 from tierd.storage.epochs import parse_epochs
 from tierd.storage.view import PartitionView
+from tierd.tiering.deletion import delete_head
 from tierd.tiering.intake import entry_of
 from tierd.tiering.options import TopicState
+from tierd.tiering.rows import CatalogPartition
 from tierd.tiering.sidecars import EPOCHS_FILE
 from tierd.tiering.state import TierState
 from tierd.tiering.states import CopyState
@@ -27,6 +30,8 @@ class Publisher:
     def __init__(self, state: TierState, on_tombstone: Callable[[Uuid], None]) -> None:
         self._state = state
         self._on_tombstone = on_tombstone
+        self._writing = asyncio.Lock()
+        """One document at a time, removals too: a head that is removed does not come back behind its removal."""
 
     async def tick(self) -> None:
         """Everything that is dirty, after one look whether the bucket is still ours."""
@@ -39,6 +44,13 @@ class Publisher:
         """True when all of *parts* are written. The caller has just asked `owned`."""
         return all([await self._step(partial(self._write_head, part)) for part in parts])
 
+    async def drop(self, partition: CatalogPartition) -> None:
+        """The head, then the row, of a deleted topic's partition that has nothing else left. Raises TierdError."""
+        async with self._writing:
+            bucket, part = self._state.bucket, partition.part
+            await self._state.blocking(lambda: delete_head(bucket, partition.topic, part))
+            self._state.catalog.drop_partition(part)
+
     async def _topics(self, topics: Sequence[TopicState]) -> None:
         for topic in topics:
             if await self._step(partial(self._write_topic, topic)) and topic.deleted_ms is not None:
@@ -46,10 +58,11 @@ class Publisher:
 
     async def _step(self, work: Callable[[], None]) -> bool:
         """False when it has to be done again; once the claim is lost nothing is tried any more."""
-        if self._state.stopping or not self._state.held:
-            return False
         try:
-            await self._state.blocking(work)
+            async with self._writing:
+                if self._state.stopping or not self._state.held:
+                    return False
+                await self._state.blocking(work)
         except ClaimLost as lost:
             self._state.lose(str(lost))
             return False

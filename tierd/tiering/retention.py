@@ -17,7 +17,7 @@ from tierd.storage.view import PartitionView
 from tierd.tiering import deletion
 from tierd.tiering.plan import RemoteRange, local_start_target, log_start_target
 from tierd.tiering.publish import Publisher
-from tierd.tiering.rows import CatalogSegment
+from tierd.tiering.rows import CatalogPartition, CatalogSegment
 from tierd.tiering.state import TierState
 from tierd.tiering.states import CopyState
 
@@ -141,7 +141,7 @@ class Retention:
         now_ms = state.now_ms()
         parts = {part: self._deletable(part, now_ms) for part in state.catalog.releases()}
         begun = deletion.due(state.catalog, now_ms)
-        if not (begun or any(parts.values())) or not await self._may_go():
+        if not (begun or any(parts.values()) or self._finished()) or not await self._may_go():
             return
         try:
             for part, rows in parts.items():
@@ -149,7 +149,8 @@ class Retention:
                     await self._delete(part, rows, now_ms)
             for part in {row.remote.part for row in begun}:
                 await self._delete(part, [row for row in begun if row.remote.part == part], now_ms)
-            await self._drop_finished_topics()
+            for partition in self._finished():
+                await self._publisher.drop(partition)
         except TierdError as error:
             log.warning("deletes wait: %s", error)
 
@@ -179,13 +180,18 @@ class Retention:
             if topic is not None and topic.deleted_ms is not None and not catalog.is_dirty(topic.topic_id):
                 catalog.release(row.part, _EVERYTHING, topic.deleted_ms)
 
-    async def _drop_finished_topics(self) -> None:
+    def _finished(self) -> list[CatalogPartition]:
+        """Partitions of deleted topics that have no segment left and whose tombstone lies in the bucket."""
         state, catalog = self._state, self._state.catalog
         gone = {one.topic_id for one in catalog.topics() if one.deleted_ms is not None}
-        for row in catalog.partitions():
-            if row.part.topic_id in gone and row.part not in state.views and not catalog.segments(row.part):
-                await state.blocking(lambda row=row: deletion.delete_head(state.bucket, row.topic, row.part))  # type: ignore[misc]
-                catalog.drop_partition(row.part)
+        return [
+            row
+            for row in (catalog.partitions() if gone else ())
+            if row.part.topic_id in gone
+            and row.part not in state.views
+            and not catalog.is_dirty(row.part.topic_id)
+            and not catalog.segments(row.part)
+        ]
 
 
 _EVERYTHING = 2**62

@@ -78,7 +78,8 @@ class Tierer:
         """Steps 5 of the start. Raises StartRefused; a silent bucket gives a pending claim."""
         state, options = self.state, self.state.options
         for topic in request.topics:
-            state.catalog.set_topic(topic)
+            if not state.catalog.set_topic(topic) and topic.deleted_ms is not None:
+                state.local.tombstone_written(topic.topic_id)  # the run that wrote it ended before it could say so
         for view in request.views:
             state.views[view.id] = view
         survey = Survey(state.bucket, state.catalog, state.clock, Pulse(state.clock), options.settle_ms)

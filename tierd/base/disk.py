@@ -1,12 +1,13 @@
-"""The seam for durable file work. `storage/disk.py` has the real one, `tests/kit/model_disk.py` one whose power can be cut.
+"""The seam for durable file work: `storage/disk.py` is real, the power of `tests/kit/model_disk.py` can be cut.
 
 Whoever writes files that must survive gets a Disk; nobody calls os.write, os.rename or os.unlink beside it.
 Reads need no seam: readers open files themselves.
 """
 
-from typing_extensions import Buffer
 from pathlib import Path
 from typing import Protocol
+
+from typing_extensions import Buffer
 
 
 class DiskFile(Protocol):

@@ -19,6 +19,7 @@ from tierd.storage.lineage import Lineage
 from tierd.storage.log_read import heads
 from tierd.storage.names import PARTITION_METADATA, Suffix
 from tierd.storage.producers import Producers
+from tierd.storage.recall import recall
 from tierd.storage.recovery import Cut, Recovery, rebuild_indexes, walk_segment
 from tierd.storage.roll import remove_files
 from tierd.storage.segment import Segment, read_indexes
@@ -89,6 +90,7 @@ class _Loader:
         before = lineage.entries
         start = segments[first].base if log_end is None else log_end
         recovery = self._producers_at(start, segments, snapshots, lineage)
+        recall(recovery.producers, segments, start)
         reread = log_end is None
         if log_end is None:
             log_end = self._recover(recovery, segments, snapshots, first)

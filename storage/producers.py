@@ -147,16 +147,7 @@ class Producers:
     def update(self, header: BatchHeader, seen_ms: int) -> None:
         """Take in a data batch with a producer id that is in the log now."""
         producer = self._entered(header.producer_id, header.producer_epoch, seen_ms)
-        last_offset = header.last_offset
-        producer.batches.append(
-            WrittenBatch(
-                header.base_sequence,
-                last_sequence(header),
-                last_offset,
-                header.last_offset_delta,
-                header.max_timestamp_ms,
-            )
-        )
+        producer.batches.append(_written(header))
         producer.timestamp_ms = header.max_timestamp_ms
         if header.transactional and producer.txn_first_offset is None:
             producer.txn_first_offset = header.base_offset
@@ -179,6 +170,23 @@ class Producers:
             aborted=kind == ControlType.ABORT,
             last_stable=oldest[0] if oldest else header.base_offset + 1,
         )
+
+    def recall(self, earlier: Iterable[BatchHeader]) -> None:
+        """Take in data batches from before what is known, oldest first; of unknown producers or epochs none counts."""
+        found: dict[int, list[WrittenBatch]] = {}
+        for header in earlier:
+            producer = self._producers.get(header.producer_id)
+            if (
+                producer is not None
+                and producer.batches
+                and producer.epoch == header.producer_epoch
+                and header.last_offset < producer.batches[0].first_offset
+            ):
+                found.setdefault(header.producer_id, []).append(_written(header))
+        for producer_id, batches in found.items():
+            producer = self._producers[producer_id]
+            room = REMEMBERED_BATCHES - len(producer.batches)
+            producer.batches.extendleft(reversed(batches[-room:] if room else []))
 
     def _entered(self, producer_id: int, epoch: int, seen_ms: int) -> Producer:
         producer = self._producers.get(producer_id)
@@ -230,6 +238,16 @@ class Producers:
             assert producer.txn_first_offset is not None
             self._open[producer.producer_id] = producer.txn_first_offset
         return self
+
+
+def _written(header: BatchHeader) -> WrittenBatch:
+    return WrittenBatch(
+        header.base_sequence,
+        last_sequence(header),
+        header.last_offset,
+        header.last_offset_delta,
+        header.max_timestamp_ms,
+    )
 
 
 def last_sequence(header: BatchHeader) -> int:

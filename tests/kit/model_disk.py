@@ -4,11 +4,13 @@ The files are real ones below one folder, so readers need no seam. Beside them t
 the content of each file at its last fsync, and the names of each folder at its last fsync. Steps are counted from 1;
 step `dies_at` raises PowerCut (a write gets half done first), and so does every later one.
 
-`kill -9` is a PowerCut without `lose_unsynced`; a power cut is one with it.
+`kill -9` is a PowerCut without `lose_unsynced`; a power cut is one with it. Several threads may use one disk.
 """
 
 import os
 import shutil
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -89,26 +91,45 @@ class ModelDisk:
     steps: int = 0
     dying: bool = False
     trace: list[str] = field(default_factory=list)
+    on_cut: Callable[[], None] | None = None
+    """Called once, in the thread whose step was the last one."""
+    foreign: Callable[[Path], bool] = lambda path: False  # noqa: E731
+    """Files that somebody else writes, and that no cut changes."""
 
     def __post_init__(self) -> None:
         self._real = PosixDisk()
+        self._lock = threading.RLock()
         self._names: dict[Path, Node] = {}
         for folder, _, files in os.walk(self.root):
             self._names[Path(folder)] = Node(folder=True)
-            for name in files:
-                path = Path(folder, name)
+            for path in (Path(folder, name) for name in files):
+                if self.foreign(path):
+                    continue
                 self._names[path] = Node(durable=path.read_bytes())
         self._durable = dict(self._names)
         self._journal: list[_Change] = []
 
     def step(self, what: str) -> None:
         """Count one step; raise PowerCut when it is the last, or when the power is off already."""
-        self.dying = False
-        self.steps += 1
-        self.trace.append(what)
-        if self.dies_at is not None and self.steps >= self.dies_at:
-            self.dying = self.steps == self.dies_at
-            raise PowerCut(f"step {self.steps}: {what}")
+        with self._lock:
+            self.dying = False
+            self.steps += 1
+            self.trace.append(what)
+            if self.dies_at is not None and self.steps >= self.dies_at:
+                self.dying = self.steps == self.dies_at
+                self._tell()
+                raise PowerCut(f"step {self.steps}: {what}")
+
+    def cut(self) -> None:
+        """The power goes now, between two steps."""
+        with self._lock:
+            self.dies_at = min(self.dies_at or self.steps, self.steps)
+            self._tell()
+
+    def _tell(self) -> None:
+        tell, self.on_cut = self.on_cut, None
+        if tell is not None:
+            tell()
 
     def use(self, size_bytes: int, partly: "object" = None) -> None:
         """Take room, or do what fits with *partly* and raise DiskFull."""
@@ -121,62 +142,73 @@ class ModelDisk:
         self.room_bytes -= size_bytes
 
     def open(self, path: Path, *, create: bool = False) -> ModelFile:
-        if create and path not in self._names:
-            self.step(f"create {path.name}")
-            self.use(0)
-            self._change(made=((path, Node()),))
-        return ModelFile(self, self._real.open(path, create=create), self._names[path])
+        with self._lock:
+            if create and path not in self._names:
+                self.step(f"create {path.name}")
+                self.use(0)
+                self._change(made=((path, Node()),))
+            return ModelFile(self, self._real.open(path, create=create), self._names[path])
 
     def write_new(self, path: Path, data: Buffer) -> None:
-        raw = bytes(memoryview(data))
-        self.step(f"write_new {path.name}")
-        self.use(len(raw))
-        if path not in self._names:
-            self._change(made=((path, Node()),))
-        self._real.write_new(path, raw)
+        with self._lock:
+            raw = bytes(memoryview(data))
+            self.step(f"write_new {path.name}")
+            self.use(len(raw))
+            if path not in self._names:
+                self._change(made=((path, Node()),))
+            self._real.write_new(path, raw)
 
     def fsync_file(self, path: Path) -> None:
-        self.step(f"fsync {path.name}")
-        self._names[path].durable = path.read_bytes()
+        with self._lock:
+            self.step(f"fsync {path.name}")
+            self._names[path].durable = path.read_bytes()
 
     def fsync_dir(self, path: Path) -> None:
-        self.step(f"fsync_dir {path.name}")
-        left = []
-        for change in self._journal:
-            if change.touches(path):
-                _apply(change, self._durable)
-            else:
-                left.append(change)
-        self._journal = left
+        with self._lock:
+            self.step(f"fsync_dir {path.name}")
+            left = []
+            for change in self._journal:
+                if change.touches(path):
+                    _apply(change, self._durable)
+                else:
+                    left.append(change)
+            self._journal = left
 
     def replace(self, source: Path, target: Path) -> None:
-        self.step(f"replace {source.name} {target.name}")
-        self._real.replace(source, target)
-        moved = {path: node for path, node in self._names.items() if path == source or source in path.parents}
-        made = tuple((target / path.relative_to(source), node) for path, node in moved.items())
-        self._change(gone=tuple(moved), made=made)
+        with self._lock:
+            self.step(f"replace {source.name} {target.name}")
+            self._real.replace(source, target)
+            moved = {source: self._names[source]}
+            if moved[source].folder:
+                moved |= {path: node for path, node in self._names.items() if source in path.parents}
+            made = tuple((target / path.relative_to(source), node) for path, node in moved.items())
+            self._change(gone=tuple(moved), made=made)
 
     def link_new(self, source: Path, target: Path) -> None:
-        self.step(f"link {target.name}")
-        self._real.link_new(source, target)
-        self._change(made=((target, self._names[source]),))
+        with self._lock:
+            self.step(f"link {target.name}")
+            self._real.link_new(source, target)
+            self._change(made=((target, self._names[source]),))
 
     def unlink(self, path: Path) -> None:
-        self.step(f"unlink {path.name}")
-        self._real.unlink(path)
-        self._change(gone=(path,))
+        with self._lock:
+            self.step(f"unlink {path.name}")
+            self._real.unlink(path)
+            self._change(gone=(path,))
 
     def mkdir(self, path: Path) -> None:
-        self.step(f"mkdir {path.name}")
-        missing = [folder for folder in (path, *path.parents) if not folder.exists()]
-        self._real.mkdir(path)
-        for folder in reversed(missing):
-            self._change(made=((folder, Node(folder=True)),))
+        with self._lock:
+            self.step(f"mkdir {path.name}")
+            missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+            self._real.mkdir(path)
+            for folder in reversed(missing):
+                self._change(made=((folder, Node(folder=True)),))
 
     def rmdir(self, path: Path) -> None:
-        self.step(f"rmdir {path.name}")
-        self._real.rmdir(path)
-        self._change(gone=(path,))
+        with self._lock:
+            self.step(f"rmdir {path.name}")
+            self._real.rmdir(path)
+            self._change(gone=(path,))
 
     def set_mtime(self, path: Path, mtime_ms: int) -> None:
         self.step(f"set_mtime {path.name}")
@@ -200,6 +232,7 @@ class ModelDisk:
         if chance is not None:
             for change in self._journal[: chance.randint(0, len(self._journal))]:
                 _apply(change, names)
+        names = {path: node for path, node in names.items() if self._reachable(path, names)}
         live = {id(node): path for path, node in self._names.items()}
         content = {path: _survives(node, live.get(id(node)), chance) for path, node in names.items() if not node.folder}
         for path in sorted(self._names, reverse=True):
@@ -210,6 +243,11 @@ class ModelDisk:
         for path, data in content.items():
             if path.parent.is_dir():
                 path.write_bytes(data)
+
+
+    def _reachable(self, path: Path, names: dict[Path, Node]) -> bool:
+        """Whether every folder above it has survived, too."""
+        return all(folder in names for folder in path.parents if self.root in folder.parents)
 
 
 def _apply(change: _Change, names: dict[Path, Node]) -> None:

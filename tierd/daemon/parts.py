@@ -1,7 +1,7 @@
 """Opens everything in the one safe order: locks, registry, logs, the bucket's claim, partitions, clients."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,7 +18,8 @@ from tierd.daemon import state
 from tierd.daemon.identity import identity
 from tierd.storage.directory import LogDirectory
 from tierd.storage.disk import PosixDisk
-from tierd.tiering.link import TierLink
+from tierd.storage.folders import make_folder
+from tierd.tiering.link import COMMAND, TierLink
 from tierd.tiering.options import TiererOptions, TopicState
 
 log = logging.getLogger(__name__)
@@ -33,6 +34,8 @@ class Opened:
     settings: Settings
     clock: Clock = field(default_factory=SystemClock)
     disk: Disk = field(default_factory=PosixDisk)
+    tierer: Sequence[str] = COMMAND
+    """The command that runs one."""
     directories: list[LogDirectory] = field(default_factory=list)
     _registry: Registry | None = None
 
@@ -49,7 +52,7 @@ class Opened:
 
     def open(self) -> None:
         """Lock and recover every data directory. Raises StartRefused, DiskFull, OSError; then `close` what is open."""
-        self.disk.mkdir(self.settings.state_dir)
+        make_folder(self.disk, self.settings.state_dir)
         for path in self.settings.data_dirs:
             self.directories.append(self._open_directory(path))
         ids = [str(directory.directory_id) for directory in self.directories]
@@ -134,7 +137,7 @@ def _link(opened: Opened, partitions: Partitions) -> TierLink:
         delete_interval_ms=opened.settings.retention_check_ms,
     )
     local = LocalLog(partitions)
-    local.tier = link = TierLink(options, local, opened.clock)
+    local.tier = link = TierLink(options, local, opened.clock, command=opened.tierer)
     return link
 
 

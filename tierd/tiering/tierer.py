@@ -136,6 +136,8 @@ class Tierer:
         scheduler.start()
 
     def _job_failed(self, event: JobExecutionEvent) -> None:
+        if self.state.stopping:
+            return  # the scheduler cancels what runs
         log.error("a scheduled job failed: %s", event.traceback)
         if self._fatal is not None:
             self._fatal(event.exception)

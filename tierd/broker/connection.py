@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from tierd.broker.sending import Outgoing, Pumped, Reply
 from tierd.wire.errors import BadFrame
 from tierd.wire.frame import STEADY_BYTES, FrameBuffer
+from tierd.wire.produce_shape import ProduceShapes
 
 log = logging.getLogger(__name__)
 
@@ -70,6 +71,7 @@ class Connection:
         "frames",
         "open",
         "peer",
+        "produced",
         "swept_bytes",
     )
 
@@ -90,6 +92,8 @@ class Connection:
         self.open = True
         self.active_ms = -1
         """Monotonic time of the last bytes received or sent, kept by the server's sweep; -1: since then."""
+        self.produced: ProduceShapes | None = None
+        """What the Produce requests of this client look like, once it has sent one."""
         self.swept_bytes = 0
         """What had been sent at the last sweep."""
 

@@ -15,6 +15,7 @@ from tierd.wire.api import ApiKey, is_served
 from tierd.wire.control import decode_control, encode_control, make_response
 from tierd.wire.errors import BadFrame, ErrorCode
 from tierd.wire.header import RequestHeader, parse_request_header
+from tierd.wire.produce_shape import ProduceShapes
 
 ControlHandler = Callable[[RequestHeader, Any], Awaitable[Mapping[str, object] | ResponsePayload]]
 """Answers a decoded request with a response of its version, or with plain values for `make_response`."""
@@ -36,13 +37,21 @@ class Dispatch:
         self._counters = counters
 
     def __call__(self, frame: memoryview, connection: Connection) -> Answer:
+        shapes = connection.produced
+        if shapes is not None:
+            answer = self._produce.again(frame, shapes)
+            if answer is not None:
+                self._counters.requests[_PRODUCE] += 1
+                return answer
         header, position = parse_request_header(frame)
         key = header.api_key
         self._counters.requests[key] += 1
         if not is_served(key, header.version):
             return self._unserved(header)
         if key == _PRODUCE:
-            return self._produce(header, frame, position)
+            if shapes is None:
+                shapes = connection.produced = ProduceShapes()
+            return self._produce(header, frame, position, shapes)
         if key == _FETCH:
             return self._fetch(header, frame, position)
         request = decode_control(key, header.version, frame[position:])

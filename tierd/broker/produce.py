@@ -15,8 +15,9 @@ from tierd.remote.view import ClaimState
 from tierd.storage.errors import AppendRefused, TransactionRefused
 from tierd.wire.api import PRODUCE_SERVED_FROM
 from tierd.wire.errors import ErrorCode
-from tierd.wire.header import RequestHeader
-from tierd.wire.produce import PartitionProduced, ProduceRequest, decode_produce, encode_produce_response
+from tierd.wire.header import RequestHeader, parse_request_header
+from tierd.wire.produce import PartitionProduced, decode_produce, encode_produce_response
+from tierd.wire.produce_shape import ProduceShapes
 
 log = logging.getLogger(__name__)
 
@@ -46,11 +47,12 @@ class Produce:
         self._tier = tier
         self._appended = appended
 
-    def __call__(self, header: RequestHeader, frame: memoryview, position: int) -> bytes | None:
+    def __call__(self, header: RequestHeader, frame: memoryview, position: int, shapes: ProduceShapes) -> bytes | None:
         """Append and answer; None for acks=0, where a failure closes the connection instead (CloseQuietly)."""
         version = header.version
         request = decode_produce(frame, position, version)
-        stop = self._refuse_all(request, version)
+        shapes.learn(frame, header, request)
+        stop = self._refuse_all(request.acks, version)
         now_ms = self._clock.now_ms()
         topics = []
         failed = False
@@ -58,7 +60,7 @@ class Produce:
             rows = []
             for index, records in wanted:
                 if stop is None:
-                    row = self._append(name, index, records, request, version, now_ms)
+                    row = self._append(name, index, records, request.transactional_id, version, now_ms)
                 else:
                     row = PartitionProduced(index, stop)
                 failed = failed or row.error != 0
@@ -70,21 +72,36 @@ class Produce:
             return None
         return encode_produce_response(header.correlation_id, version, topics)
 
-    def _refuse_all(self, request: ProduceRequest, version: int) -> ErrorCode | None:
+    def again(self, frame: memoryview, shapes: ProduceShapes) -> bytes | None:
+        """The same for a request of a shape that this connection has used; None when the usual way must decide."""
+        found = shapes.match(frame)
+        if found is None or self._claim_lost:
+            return None
+        shape, records = found
+        version = frame[3]
+        row = self._append(shape.topic, shape.partition, records, None, version, self._clock.now_ms())
+        if row.error or row.base_offset is None or row.log_start is None:
+            header, _ = parse_request_header(frame)
+            return encode_produce_response(header.correlation_id, version, [(shape.topic, [row])])
+        return shape.answer(frame, row.base_offset, row.log_append_time_ms, row.log_start)
+
+    @property
+    def _claim_lost(self) -> bool:
+        return self._tier is not None and self._tier.claim.state is ClaimState.LOST
+
+    def _refuse_all(self, acks: int, version: int) -> ErrorCode | None:
         if version < PRODUCE_SERVED_FROM:
             return ErrorCode.UNSUPPORTED_VERSION
-        if request.acks not in _ACKS:
+        if acks not in _ACKS:
             return ErrorCode.INVALID_REQUIRED_ACKS
-        if self._tier is not None and self._tier.claim.state is ClaimState.LOST:
-            return ErrorCode.KAFKA_STORAGE_ERROR
-        return None
+        return ErrorCode.KAFKA_STORAGE_ERROR if self._claim_lost else None
 
     def _append(
         self,
         topic: str,
         index: int,
         records: memoryview | None,
-        request: ProduceRequest,
+        transactional_id: str | None,
         version: int,
         now_ms: int,
     ) -> PartitionProduced:
@@ -101,7 +118,7 @@ class Produce:
         try:
             done = logged.append(records, now_ms=now_ms)
         except TransactionRefused as error:
-            return _refused_transaction(index, error, request, version)
+            return _refused_transaction(index, error, transactional_id, version)
         except AppendRefused as error:
             return refused(index, error, logged.log_start)
         except (TierdError, OSError) as error:
@@ -113,9 +130,9 @@ class Produce:
 
 
 def _refused_transaction(
-    index: int, error: TransactionRefused, request: ProduceRequest, version: int
+    index: int, error: TransactionRefused, transactional_id: str | None, version: int
 ) -> PartitionProduced:
-    if request.transactional_id is None:
+    if transactional_id is None:
         return PartitionProduced(index, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, message=str(error))
     code = ErrorCode.TRANSACTION_ABORTABLE if version >= _ABORTABLE_FROM else ErrorCode.INVALID_TXN_STATE
     return PartitionProduced(index, code, message=str(error))

@@ -18,12 +18,15 @@ from tierd.storage.dirlock import DirectoryLock
 from tierd.storage.fdcache import FdCache
 from tierd.storage.flush import FlushJob
 from tierd.storage.folders import make_folder
+from tierd.storage.gaps import merged
 from tierd.storage.identity import identify, topic_id_of, write_topic_id
 from tierd.storage.indexcache import IndexCache
-from tierd.storage.loader import Checkpoints, load_log
+from tierd.storage.loader import Checkpoints, LoadedLog, load_log
 from tierd.storage.log import Log
 from tierd.storage.metadata import encode_clean_shutdown
 from tierd.storage.offset_files import OffsetFiles
+from tierd.storage.opening import Found, open_logs
+from tierd.storage.progress import Meter, OnProgress, no_progress
 from tierd.storage.recovery import rebuild_indexes
 from tierd.storage.reserve import DiskReserve
 from tierd.storage.segment import Indexes, Segment
@@ -34,8 +37,6 @@ log = logging.getLogger(__name__)
 
 SettingsFor = Callable[[TopicPartition], TopicSettings]
 TopicIdFor = Callable[[TopicPartition], Uuid | None]
-OnProgress = Callable[[int, int, TopicPartition], None]
-"""(logs opened, logs in all, the one just opened)."""
 
 _KRAFT_LOG = "__cluster_metadata"
 _NO_BROKER_EPOCH = -1
@@ -44,16 +45,12 @@ _REBUILD_INTERVAL_BYTES = 4 * KIB
 DEFAULT_RESERVE_BYTES = 256 * MIB
 
 
-def _no_progress(_: int, __: int, ___: TopicPartition) -> None:
-    return
-
-
 def _no_topic_id(_: TopicPartition) -> Uuid | None:
     return None
 
 
 class LogDirectory:
-    """Opened with `open`, given up with `close`."""
+    """Opened with `open`, or with `lock` and then `load`; given up with `close`."""
 
     def __init__(
         self, path: Path, disk: Disk, clock: Clock, lock: DirectoryLock, set_aside: Path, reserve: int
@@ -98,14 +95,36 @@ class LogDirectory:
         node_id: int,
         cluster_id: str | None,
         set_aside: Path,
-        on_progress: OnProgress = _no_progress,
+        on_progress: OnProgress = no_progress,
         topic_id_for: TopicIdFor = _no_topic_id,
         reserve_bytes: int = DEFAULT_RESERVE_BYTES,
     ) -> "LogDirectory":
-        """Lock the directory (made when missing), then load every log in it, repairing what an unclean stop left.
+        """`lock` and `load` in one."""
+        self = cls.lock(
+            path, disk, clock, node_id=node_id, cluster_id=cluster_id, set_aside=set_aside, reserve_bytes=reserve_bytes
+        )
+        try:
+            self.load(settings_for=settings_for, topic_id_for=topic_id_for, on_progress=on_progress)
+        except BaseException:
+            self.close(clean=False)
+            raise
+        return self
 
-        *topic_id_for* knows ids whose `partition.metadata` is gone. Raises StartRefused when the directory is locked
-        or somebody else's, DiskFull, OSError.
+    @classmethod
+    def lock(
+        cls,
+        path: Path,
+        disk: Disk,
+        clock: Clock,
+        *,
+        node_id: int,
+        cluster_id: str | None,
+        set_aside: Path,
+        reserve_bytes: int = DEFAULT_RESERVE_BYTES,
+    ) -> "LogDirectory":
+        """Lock the directory, made when missing, and learn whose it is. Nothing else is read or changed.
+
+        Raises StartRefused when it is locked or somebody else's, DiskFull, OSError.
         """
         make_folder(disk, path)
         self = cls(path, disk, clock, DirectoryLock(path), set_aside, reserve_bytes)
@@ -114,30 +133,39 @@ class LogDirectory:
             assert meta.directory_id is not None
             assert meta.cluster_id is not None
             self.directory_id, self.cluster_id = meta.directory_id, meta.cluster_id
-            self._load(settings_for, topic_id_for, on_progress)
         except BaseException:
             self.close(clean=False)
             raise
         return self
 
-    def _load(self, settings_for: SettingsFor, topic_id_for: TopicIdFor, on_progress: OnProgress) -> None:
+    def load(
+        self,
+        *,
+        settings_for: SettingsFor,
+        topic_id_for: TopicIdFor = _no_topic_id,
+        on_progress: OnProgress = no_progress,
+    ) -> None:
+        """Open every log, several at a time, repairing what an unclean stop left. Any thread, as long as it is the
+        only one that uses the directory; *settings_for* and *topic_id_for* are called in it.
+
+        *topic_id_for* knows ids whose `partition.metadata` is gone. Raises DiskFull, OSError, and what *on_progress*
+        raises: then only `close` may follow.
+        """
         marker = self.path / names.CLEAN_SHUTDOWN
         clean = marker.exists()
         points = self._files.read(names.RECOVERY_POINT_CHECKPOINT)
         starts = self._files.read(names.LOG_START_CHECKPOINT)
-        found = self._partitions()
-        for i, (tp, directory) in enumerate(sorted(found.items()), 1):
+        found = []
+        for tp, directory in sorted(self._partitions().items()):
             given = Checkpoints(clean=clean, recovery_point=points.get(tp, 0), log_start=starts.get(tp))
-            topic_id = topic_id_of(directory)
-            if topic_id is None:
-                topic_id = topic_id_for(tp)
-                if topic_id is None:
-                    self.unidentified[tp] = directory
-                    log.error("partition.metadata is missing or broken: not opened", extra={"partition": str(tp)})
-                    continue
-                write_topic_id(directory, self._disk, topic_id)
-            self._open_log(tp, topic_id, directory, settings_for(tp), given)
-            on_progress(i, len(found), tp)
+            topic_id = self._identified(tp, directory, topic_id_for)
+            if topic_id is not None:
+                settings = settings_for(tp)
+                one = Found(name=tp, topic_id=topic_id, directory=directory, settings=settings, given=given)
+                found.append(one)
+        meter = Meter(self.path, len(found), on_progress)
+        for one, loaded in zip(found, open_logs(self._context, found, meter), strict=True):
+            self._take(one, loaded)
         for name, rows in ((names.RECOVERY_POINT_CHECKPOINT, points), (names.LOG_START_CHECKPOINT, starts)):
             self._kept_rows[name] = {tp: rows[tp] for tp in self.unidentified if tp in rows}
         self._durable_starts = {tp: starts[tp] for tp in self.logs if tp in starts}
@@ -162,15 +190,35 @@ class LogDirectory:
                 self.strange.append(entry.name)
         return found
 
-    def _open_log(
-        self, tp: TopicPartition, topic_id: Uuid, directory: Path, settings: TopicSettings, given: Checkpoints
-    ) -> Log:
-        loaded = load_log(self._context, directory, tp, settings, given)
+    def _identified(self, tp: TopicPartition, directory: Path, topic_id_for: TopicIdFor) -> Uuid | None:
+        topic_id = topic_id_of(directory)
+        if topic_id is not None:
+            return topic_id
+        topic_id = topic_id_for(tp)
+        if topic_id is None:
+            self.unidentified[tp] = directory
+            log.error("partition.metadata is missing or broken: not opened", extra={"partition": str(tp)})
+        else:
+            write_topic_id(directory, self._disk, topic_id)
+        return topic_id
+
+    def _take(self, found: Found, loaded: LoadedLog) -> Log:
         for cut in loaded.cuts:
-            facts = {"partition": str(tp), "base": cut.base, "position": cut.position, "bytes": cut.size_bytes}
+            facts = {"partition": str(found.name), "base": cut.base, "position": cut.position, "bytes": cut.size_bytes}
             log.warning("cut and set aside: %s", cut.reason, extra=facts)
-        self.logs[tp] = Log(self._context, tp, topic_id, directory, settings, loaded)
-        return self.logs[tp]
+        self._remember_gaps(found, loaded)
+        opened = Log(self._context, found.name, found.topic_id, found.directory, found.settings, loaded)
+        self.logs[found.name] = opened
+        return opened
+
+    def _remember_gaps(self, found: Found, loaded: LoadedLog) -> None:
+        file = self.set_aside.gap_file(found.name, found.topic_id)
+        known = file.load(loaded.log_start)
+        for start, stop in loaded.gaps:
+            log.error("offsets are lost", extra={"partition": str(found.name), "start": start, "stop": stop})
+        loaded.gaps = merged([*known, *loaded.gaps])
+        if loaded.gaps != known:
+            file.save(loaded.gaps)
 
     def _rebuild(self, segment: Segment) -> Indexes:
         log.warning("an index is missing or wrong, rebuilding it", extra={"log": segment.where})
@@ -186,7 +234,9 @@ class LogDirectory:
         self._disk.mkdir(directory)
         write_topic_id(directory, self._disk, topic_id)
         self.unidentified.pop(tp, None)
-        return self._open_log(tp, topic_id, directory, settings, Checkpoints(clean=True, log_start=0))
+        given = Checkpoints(clean=True, log_start=0)
+        found = Found(name=tp, topic_id=topic_id, directory=directory, settings=settings, given=given)
+        return self._take(found, load_log(self._context, directory, tp, settings, given))
 
     def remove(self, tp: TopicPartition) -> None:
         """Take a partition out: its directory gets a `-delete` name, durable when this returns; `purge` empties it."""

@@ -4,6 +4,8 @@ Clean: only the end of the active segment and the newest snapshot are read. Uncl
 the recovery point on are read again. Everything below is trusted until somebody uses it.
 """
 
+import os
+from bisect import bisect_right
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,14 +19,17 @@ from tierd.storage.indexing import IndexBuilder
 from tierd.storage.leftovers import PartitionFiles, tidy
 from tierd.storage.lineage import Lineage
 from tierd.storage.log_read import heads
-from tierd.storage.names import PARTITION_METADATA, Suffix
+from tierd.storage.names import PARTITION_METADATA, Mark, Suffix, parse_segment_file, segment_file
 from tierd.storage.producers import Producers
+from tierd.storage.progress import Meter
 from tierd.storage.recall import recall
 from tierd.storage.recovery import Cut, Recovery, rebuild_indexes, walk_segment
 from tierd.storage.roll import remove_files
 from tierd.storage.segment import Segment, read_indexes
 from tierd.storage.segments import Segments
 from tierd.storage.snapshots import Snapshots
+
+_LOG = (Suffix.LOG, Mark.NONE)
 
 
 @dataclass(slots=True)
@@ -53,15 +58,37 @@ class Checkpoints:
 
 
 def load_log(
-    context: LogContext, directory: Path, name: TopicPartition, settings: TopicSettings, checkpoints: Checkpoints
+    context: LogContext,
+    directory: Path,
+    name: TopicPartition,
+    settings: TopicSettings,
+    checkpoints: Checkpoints,
+    meter: Meter | None = None,
 ) -> LoadedLog:
-    """Raises OSError; damage to files is repaired or set aside, never raised."""
-    return _Loader(context, directory, name, settings, checkpoints).load()
+    """Raises OSError; damage to files is repaired or set aside, never raised. Any thread: nothing of what the context
+    holds for the loop (open descriptors, indexes in memory) is touched."""
+    return _Loader(context, directory, name, settings, checkpoints, meter or Meter(directory, 1)).load()
+
+
+def pending(directory: Path, checkpoints: Checkpoints) -> tuple[int, int]:
+    """(segments, bytes) that an unclean stop makes be read again, as far as names and sizes tell."""
+    if checkpoints.clean:
+        return 0, 0
+    files = (parse_segment_file(entry.name) for entry in os.scandir(directory))
+    bases = sorted(file.offset for file in files if file is not None and (file.suffix, file.mark) == _LOG)
+    bases = bases[max(bisect_right(bases, checkpoints.recovery_point) - 1, 0) :]
+    return len(bases), sum((directory / segment_file(base, Suffix.LOG)).stat().st_size for base in bases)
 
 
 class _Loader:
     def __init__(
-        self, context: LogContext, directory: Path, name: TopicPartition, settings: TopicSettings, given: Checkpoints
+        self,
+        context: LogContext,
+        directory: Path,
+        name: TopicPartition,
+        settings: TopicSettings,
+        given: Checkpoints,
+        meter: Meter,
     ) -> None:
         self._context = context
         self._disk = context.disk
@@ -69,6 +96,7 @@ class _Loader:
         self._name = name
         self._settings = settings
         self._given = given
+        self._meter = meter
         self._now_ms = context.clock.now_ms()
         self._gaps: list[tuple[int, int]] = []
 
@@ -163,7 +191,8 @@ class _Loader:
         """Closed segments that are not read again anyway get their index files back: the copier wants them whole."""
         for i in range(min(stop, len(segments) - 1)):
             if not all(segments[i].base in files.of[suffix] for suffix in (Suffix.INDEX, Suffix.TIME_INDEX)):
-                rebuild_indexes(segments[i], self._disk, self._settings.index_interval_bytes)
+                self._meter.expect(1, segments[i].size_bytes)
+                rebuild_indexes(segments[i], self._disk, self._settings.index_interval_bytes, self._meter)
 
     def _rebuild_lineage(self, segments: Segments, stop: int) -> Lineage:
         """The epochs of the segments before number *stop*; recovery finds those of the rest."""
@@ -173,14 +202,17 @@ class _Loader:
             lineage.note(header.leader_epoch, header.base_offset)
 
         for i in range(min(stop, len(segments))):
-            walk_segment(segments[i], on_batch)
+            self._meter.expect(1, segments[i].size_bytes)
+            walk_segment(segments[i], on_batch, meter=self._meter)
         return lineage
 
     def _producers_at(self, start: int, segments: Segments, snapshots: Snapshots, lineage: Lineage) -> Recovery:
         """Producer state of all batches below *start*: the newest good snapshot, and a replay from there."""
         found = snapshots.newest(start, self._now_ms, self._name, self._context.set_aside)
         offset, producers = (segments.first.base, Producers()) if found is None else found
-        recovery = Recovery(self._name, self._disk, self._context.set_aside, producers, lineage, self._now_ms)
+        recovery = Recovery(
+            self._name, self._disk, self._context.set_aside, producers, lineage, self._now_ms, self._meter
+        )
         if offset >= start:
             return recovery
         for i, segment in enumerate(segments):
@@ -189,32 +221,41 @@ class _Loader:
                 continue
             if segment.base > offset and segment.base not in snapshots:
                 snapshots.write(segment.base, producers)
+            self._meter.expect(1, segment.size_bytes)
             recovery.replay(segment, offset)
         return recovery
 
     def _recover(self, recovery: Recovery, segments: Segments, snapshots: Snapshots, first: int) -> int:
         """Read segments from number *first* on again; the log end."""
         ends: list[int] = []
+        lossy: list[bool] = []
+        """Of each segment but the last: whether offsets between it and the next are lost."""
+        closed = first
         for i in range(first, len(segments)):
             segment, next_base = segments[i], segments.next_base(i)
             if segment.base > segments.first.base:
                 snapshots.write(segment.base, recovery.producers)
             ends.append(recovery.recover(segment, next_base, self._settings.index_interval_bytes))
-        bases = [segment.base for segment in segments.since(first + 1)]
-        lossy = [
-            end < base and (recovery.was_cut(segment) or not self._settings.compacted)
-            for segment, end, base in zip(segments.since(first), ends, bases, strict=False)
-        ]
+            if next_base is not None:
+                lossy.append(ends[-1] < next_base and (recovery.was_cut(segment) or not self._settings.compacted))
+            while segment.size_bytes and closed < i:
+                closed = self._close(segments, closed)  # none before this one can become the active one again
         while lossy and lossy[-1] and not segments.active.size_bytes:
             # What lay before this segment is lost, and it holds nothing itself: the log ends before the loss.
             lossy.pop()
             ends.pop()
             remove_files(segments.drop_last(), self._disk)
-        for i, lost in enumerate(lossy, first):
-            segments[i].close()
-            if lost:
-                self._gaps.append((ends[i - first], segments[i + 1].base))
+        while closed < len(segments) - 1:
+            closed = self._close(segments, closed)
+        bases = [segment.base for segment in segments.since(first + 1)]
+        self._gaps += [(end, base) for lost, end, base in zip(lossy, ends, bases, strict=False) if lost]
         return ends[-1]
+
+    def _close(self, segments: Segments, i: int) -> int:
+        """Let go of what was held of segment *i*; the number of the next one."""
+        segments[i].close()
+        segments[i].loaded = None  # nobody has asked for its indexes yet
+        return i + 1
 
     def _finish_active(self, segment: Segment) -> None:
         segment.extend_indexes(self._disk, self._settings.segment_index_bytes)

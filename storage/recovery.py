@@ -16,8 +16,9 @@ from tierd.storage.indexing import IndexBuilder
 from tierd.storage.lineage import Lineage
 from tierd.storage.names import Suffix
 from tierd.storage.producers import CompletedTxn, Producers
+from tierd.storage.progress import Meter
 from tierd.storage.replay import aborted_entry, take_in
-from tierd.storage.scan import SegmentScan, scan_segment
+from tierd.storage.scan import SegmentScan, pread, scan_segment
 from tierd.storage.segment import Indexes, Segment
 from tierd.storage.setaside import SetAside
 from tierd.storage.txnindex import AbortedEntry
@@ -38,11 +39,18 @@ class Cut:
     reason: str
 
 
-def walk_segment(segment: Segment, on_batch: OnBatch, stop: int | None = None) -> SegmentScan:
-    """Walk the good batches of a segment; those at or above *stop*, the next segment's base, are not good."""
-    fd = segment.handle.acquire()
-    try:
-        scan = scan_segment(fd, segment.size_bytes, segment.base, segment.where)
+def walk_segment(
+    segment: Segment, on_batch: OnBatch, stop: int | None = None, meter: Meter | None = None
+) -> SegmentScan:
+    """Walk the good batches of a segment; those at or above *stop*, the next segment's base, are not good.
+
+    Any thread: the descriptor is its own. *meter* had been told to expect the segment.
+    """
+    with segment.handle.path.open("rb", buffering=0) as file:
+        fd = file.fileno()
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_SEQUENTIAL)
+        read = pread(fd) if meter is None else meter.counted(pread(fd))
+        scan = scan_segment(read, segment.size_bytes, segment.base, segment.where)
         for position, header in scan:
             if stop is not None and header.last_offset >= stop:
                 scan.good_bytes, scan.next_offset = position, header.base_offset
@@ -51,19 +59,19 @@ def walk_segment(segment: Segment, on_batch: OnBatch, stop: int | None = None) -
                 )
                 break
             on_batch(fd, position, header)
-        return scan
-    finally:
-        segment.handle.release()
+    if meter is not None:
+        meter.segment_done()
+    return scan
 
 
-def rebuild_indexes(segment: Segment, disk: Disk, interval_bytes: int) -> Indexes:
+def rebuild_indexes(segment: Segment, disk: Disk, interval_bytes: int, meter: Meter | None = None) -> Indexes:
     """Make both indexes of a closed segment again from its log, as far as that is good, and write them."""
     builder = IndexBuilder(segment.base)
 
     def on_batch(_: int, position: int, header: BatchHeader) -> None:
         builder.note(position, header.size_bytes, header.last_offset, header.max_timestamp_ms, interval_bytes)
 
-    walk_segment(segment, on_batch)
+    walk_segment(segment, on_batch, meter=meter)
     builder.note_time()
     for suffix, raw in ((Suffix.INDEX, builder.offsets.to_bytes()), (Suffix.TIME_INDEX, builder.times.to_bytes())):
         disk.write_new(segment.path(suffix), raw)
@@ -76,12 +84,20 @@ class Recovery:
     """Re-reads segments of one partition in order and lets what it finds flow into producers and lineage."""
 
     def __init__(
-        self, name: TopicPartition, disk: Disk, set_aside: SetAside, producers: Producers, lineage: Lineage, now_ms: int
+        self,
+        name: TopicPartition,
+        disk: Disk,
+        set_aside: SetAside,
+        producers: Producers,
+        lineage: Lineage,
+        now_ms: int,
+        meter: Meter,
     ) -> None:
         self._name = name
         self._disk = disk
         self._set_aside = set_aside
         self._now_ms = now_ms
+        self._meter = meter
         self.producers = producers
         self.lineage = lineage
         self.cuts: list[Cut] = []
@@ -94,7 +110,7 @@ class Recovery:
             if header.base_offset >= start:
                 self._take_in(fd, position, header)
 
-        walk_segment(segment, on_batch)
+        walk_segment(segment, on_batch, meter=self._meter)
 
     def recover(self, segment: Segment, next_base: int | None, interval_bytes: int) -> int:
         """Keep the good part of the segment, set the rest aside, make its indexes again; give the offset after it.
@@ -111,7 +127,7 @@ class Recovery:
             if entry is not None:
                 aborted.append(entry)
 
-        scan = walk_segment(segment, on_batch, next_base)
+        scan = walk_segment(segment, on_batch, next_base, self._meter)
         segment.activate(self._disk, builder)
         if scan.good_bytes < segment.size_bytes:
             self._cut(segment, scan)
@@ -135,14 +151,17 @@ class Recovery:
             self.cuts.append(
                 Cut(segment.base, scan.next_offset, scan.good_bytes, segment.size_bytes - scan.good_bytes, reason)
             )
-        segment.handle.writer().truncate(scan.good_bytes)
+        file = self._disk.open(path)
+        try:
+            file.truncate(scan.good_bytes)
+        finally:
+            file.close()
+        self._disk.set_mtime(path, segment.append_ms)
         segment.size_bytes = scan.good_bytes
 
     def _rewrite(self, segment: Segment, aborted: list[AbortedEntry]) -> None:
         """The index files from nothing: what is on disk may be anything."""
-        for suffix in (Suffix.INDEX, Suffix.TIME_INDEX):
-            self._disk.write_new(segment.path(suffix), b"")
         if segment.has_txn_index:
             self._disk.unlink(segment.path(Suffix.TXN_INDEX))
         segment.set_aborted(aborted)
-        segment.write_indexes(self._disk, trim=True)
+        segment.write_indexes(self._disk, trim=True, anew=True)

@@ -101,10 +101,12 @@ class SegmentScan:
 
 def scan_segment(source: Read | int, size_bytes: int, base: int, where: str = "", *, start: int = 0) -> SegmentScan:
     """Scan a descriptor (read with pread) or whatever *source* reads from; see SegmentScan."""
-    return SegmentScan(_pread(source) if isinstance(source, int) else source, size_bytes, base, where, start=start)
+    return SegmentScan(pread(source) if isinstance(source, int) else source, size_bytes, base, where, start=start)
 
 
-def _pread(fd: int) -> Read:
+def pread(fd: int) -> Read:
+    """Read a descriptor as a scan wants it."""
+
     def read(position: int, length: int) -> bytes:
         found = os.pread(fd, length, position)
         while len(found) < length and (more := os.pread(fd, length - len(found), position + len(found))):

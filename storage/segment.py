@@ -87,6 +87,13 @@ class Segment:
             self.hints.clear()
         self.hints[offset] = position
 
+    def rehome(self, directory: Path, fds: FdCache, disk: Disk) -> None:
+        """The same files lie in *directory* now; readers of the old ones keep their descriptors."""
+        writable_by = None if self.handle.writable_by is None else disk
+        self.handle.drop()
+        self.directory = directory
+        self.handle = fds.handle(directory / segment_file(self.base, Suffix.LOG), writable_by)
+
     # -- the active segment --
 
     def create_files(self, disk: Disk, index_bytes: int, preallocate_bytes: int | None) -> None:
@@ -136,8 +143,9 @@ class Segment:
         self.aborted().append(entry)
         self.has_txn_index = True
 
-    def write_indexes(self, disk: Disk, *, trim: bool) -> None:
-        """Bring the index files up to date. They lag while the segment is active: after a crash it is read again."""
+    def write_indexes(self, disk: Disk, *, trim: bool, anew: bool = False) -> None:
+        """Bring the index files up to date; *anew* whatever is in them. They lag while the segment is active: after a
+        crash it is read again."""
         assert self.builder is not None
         if trim:
             self.builder.note_time()
@@ -145,7 +153,11 @@ class Segment:
             (Suffix.INDEX, self.builder.offsets, OFFSET_ENTRY_BYTES),
             (Suffix.TIME_INDEX, self.builder.times, TIME_ENTRY_BYTES),
         ):
-            self._write_index(disk, suffix, entries, entry_bytes, trim=trim)
+            if anew:
+                disk.write_new(self.path(suffix), entries.to_bytes())
+                entries.written = len(entries)
+            else:
+                self._write_index(disk, suffix, entries, entry_bytes, trim=trim)
         self._write_txn_index(disk)
 
     def _write_index(
@@ -211,7 +223,7 @@ class Segment:
             pair = (self.builder.max_timestamp_ms, self.builder.max_offset)
             return pair if pair[0] > NO_TIMESTAMP else None
         if self.largest is None and self.size_bytes:
-            last = TimeIndex(self.path(Suffix.TIME_INDEX).read_bytes(), self.base).last
+            last = TimeIndex(_tail(self.path(Suffix.TIME_INDEX), TIME_ENTRY_BYTES), self.base).last
             self.largest = (last.timestamp_ms, last.offset) if last is not None else None
         return self.largest
 
@@ -255,8 +267,13 @@ def read_indexes(segment: Segment, next_base: int | None) -> Indexes:
 
 
 def _has_time(segment: Segment) -> bool:
-    fd = segment.handle.acquire()
-    try:
-        return parse_header(os.pread(fd, HEADER_BYTES, 0), 0, segment.where).max_timestamp_ms > 0
-    finally:
-        segment.handle.release()
+    with segment.handle.path.open("rb", buffering=0) as file:
+        return parse_header(os.pread(file.fileno(), HEADER_BYTES, 0), 0, segment.where).max_timestamp_ms > 0
+
+
+def _tail(path: Path, entry_bytes: int) -> bytes:
+    """The last entry of an index of a closed segment; all of it where it still ends in the room of an active one."""
+    with path.open("rb", buffering=0) as file:
+        size = os.fstat(file.fileno()).st_size
+        last = os.pread(file.fileno(), entry_bytes, max(0, size - entry_bytes))
+        return last if any(last) and not size % entry_bytes else file.readall()

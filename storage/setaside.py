@@ -5,22 +5,25 @@ Unsure means keep: recovery cuts nothing that it has not copied here first.
 
 import errno
 import os
+import threading
 from pathlib import Path
 
 from tierd.base.disk import Disk
-from tierd.base.ids import TopicPartition
+from tierd.base.ids import TopicPartition, Uuid
 from tierd.storage.folders import make_folder
+from tierd.storage.gaps import GapFile
 from tierd.storage.names import partition_directory
 
 _PIECE_BYTES = 1024 * 1024
 
 
 class SetAside:
-    """One folder per partition below *root*; names say where the bytes came from."""
+    """One folder per partition below *root*; names say where the bytes came from. Any thread."""
 
     def __init__(self, root: Path, disk: Disk) -> None:
         self._root = root
         self._disk = disk
+        self._lock = threading.Lock()
         self.count = 0
         """How many files were set aside in this run."""
 
@@ -45,8 +48,12 @@ class SetAside:
             self._disk.unlink(path)
         else:
             self._disk.fsync_dir(folder)
-            self.count += 1
+            self._count()
         return target
+
+    def gap_file(self, tp: TopicPartition, topic_id: Uuid) -> GapFile:
+        """Where the offsets are written down that the partition has lost."""
+        return GapFile(self._root, self._disk, tp, topic_id)
 
     def _copy(self, tp: TopicPartition, name: str, fd: int, position: int, stop: int) -> Path:
         folder = self._folder(tp)
@@ -61,8 +68,12 @@ class SetAside:
         finally:
             file.close()
         self._disk.fsync_dir(folder)
-        self.count += 1
+        self._count()
         return target
+
+    def _count(self) -> None:
+        with self._lock:
+            self.count += 1
 
     def _folder(self, tp: TopicPartition) -> Path:
         folder = self._root / partition_directory(tp)

@@ -9,9 +9,9 @@ import pytest
 
 from kit.logs import SMALL, T0, TOPIC_ID, TP, Place, batch, copy_recording, log_bytes
 from tierd.base.errors import StartRefused
-from tierd.base.ids import TopicPartition
 from tierd.storage.directory import LogDirectory
 from tierd.storage.dirlock import DirectoryLock
+from tierd.storage.progress import Progress
 
 
 def test_one_process_at_a_time(tmp_path: Path) -> None:
@@ -195,7 +195,7 @@ def test_strange_folders_are_left_alone(tmp_path: Path) -> None:
 def test_progress_is_told(tmp_path: Path) -> None:
     place = Place(tmp_path)
     copy_recording("final", place.data)
-    told: list[tuple[int, int, TopicPartition]] = []
+    told: list[Progress] = []
     directory = LogDirectory.open(
         place.data,
         place.disk,
@@ -204,9 +204,11 @@ def test_progress_is_told(tmp_path: Path) -> None:
         node_id=1,
         cluster_id=None,
         set_aside=place.set_aside,
-        on_progress=lambda done, total, tp: told.append((done, total, tp)),
+        on_progress=told.append,
     )
-    assert [(done, total) for done, total, _ in told] == [(i, 18) for i in range(1, 19)]
+    assert {(one.directory, one.logs) for one in told} == {(place.data, 18)}
+    assert [one.logs_left for one in told] == sorted((one.logs_left for one in told), reverse=True)
+    assert told[-1] == Progress(place.data, 18, 0, 0, 0)
     directory.close(clean=False)
 
 

@@ -19,12 +19,14 @@ from tierd.daemon.identity import identity
 from tierd.storage.directory import LogDirectory
 from tierd.storage.disk import PosixDisk
 from tierd.storage.folders import make_folder
+from tierd.storage.progress import OnProgress, Progress
 from tierd.tiering.link import COMMAND, TierLink
 from tierd.tiering.options import TiererOptions, TopicState
 
 log = logging.getLogger(__name__)
 
 SET_ASIDE = "set-aside"
+_SAY_MS = 1_000
 
 
 @dataclass(slots=True)
@@ -75,7 +77,7 @@ class Opened:
             node_id=self.settings.node_id,
             cluster_id=self.directories[0].cluster_id if self.directories else None,
             set_aside=self.settings.state_dir / SET_ASIDE,
-            on_progress=_say_progress,
+            on_progress=_say_progress(self.clock),
             topic_id_for=self._topic_id,
             reserve_bytes=self.settings.disk_reserve_bytes,
         )
@@ -98,9 +100,18 @@ class Opened:
             raise first
 
 
-def _say_progress(done: int, total: int, partition: TopicPartition) -> None:
-    if done == total or done % 100 == 0:
-        log.info("logs opened", extra={"done": done, "of": total, "partition": str(partition)})
+def _say_progress(clock: Clock) -> OnProgress:
+    """How far a long opening is, once a second."""
+    said_ms = clock.monotonic_ms()
+
+    def say(now: Progress) -> None:
+        nonlocal said_ms
+        if clock.monotonic_ms() - said_ms >= _SAY_MS:
+            said_ms = clock.monotonic_ms()
+            facts = {"left": now.logs_left, "of": now.logs, "segments": now.segments_left, "bytes": now.bytes_left}
+            log.info("opening logs", extra=facts)
+
+    return say
 
 
 async def assemble(opened: Opened, *, recover: bool) -> tuple[Broker, TierLink | None]:

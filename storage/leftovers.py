@@ -7,7 +7,7 @@ from pathlib import Path
 from tierd.base.disk import Disk
 from tierd.base.errors import CorruptFile
 from tierd.base.ids import TopicPartition
-from tierd.storage.log_read import heads
+from tierd.storage.compaction.unfinished import end_of, settle_swaps
 from tierd.storage.names import TMP, Mark, SegmentFile, Suffix, parse_segment_file, segment_file
 from tierd.storage.setaside import SetAside
 
@@ -35,50 +35,10 @@ def tidy(directory: Path, name: TopicPartition, disk: Disk, set_aside: SetAside,
     files = PartitionFiles()
     for file in marked[Mark.NONE]:
         files.of[file.suffix].add(file.offset)
-    for file in marked[Mark.CLEANED]:
-        disk.unlink(directory / segment_file(file.offset, file.suffix, Mark.CLEANED))
-    _finish_swaps(directory, name, disk, set_aside, files, marked[Mark.SWAP])
+    settle_swaps(directory, disk, files.of, marked[Mark.CLEANED], marked[Mark.SWAP])
     _finish_deletes(directory, name, disk, set_aside, files, marked[Mark.DELETED], compacted=compacted)
     _remove_orphans(directory, disk, files)
     return files
-
-
-def _finish_swaps(
-    directory: Path,
-    name: TopicPartition,
-    disk: Disk,
-    set_aside: SetAside,
-    files: PartitionFiles,
-    swaps: list[SegmentFile],
-) -> None:
-    """A cleaned segment whose `.log.swap` is there replaces all that it was made of."""
-    for file in sorted(swaps, key=lambda file: (file.offset, file.suffix is Suffix.LOG)):
-        source = directory / segment_file(file.offset, file.suffix, Mark.SWAP)
-        if file.suffix is Suffix.LOG:
-            stop = _end_of(source, file.offset)
-            for base in sorted(base for base in files.logs if file.offset <= base < stop):
-                _set_aside_segment(directory, name, set_aside, files, base, keep=file.offset)
-        disk.replace(source, directory / segment_file(file.offset, file.suffix))
-        files.of[file.suffix].add(file.offset)
-
-
-def _end_of(path: Path, base: int) -> int:
-    """The offset after the last batch of a log."""
-    end = base + 1
-    with path.open("rb") as file:
-        for _, _, last, _ in heads(file.fileno(), 0, path.stat().st_size, str(path)):
-            end = last + 1
-    return end
-
-
-def _set_aside_segment(
-    directory: Path, name: TopicPartition, set_aside: SetAside, files: PartitionFiles, base: int, *, keep: int
-) -> None:
-    """Take a segment out that a cleaned one replaces; the indexes of *keep* are the new ones already."""
-    for suffix in (Suffix.LOG, Suffix.INDEX, Suffix.TIME_INDEX):
-        if base in files.of[suffix] and not (base == keep and suffix is not Suffix.LOG):
-            set_aside.move(name, directory / segment_file(base, suffix))
-            files.of[suffix].discard(base)
 
 
 def _finish_deletes(
@@ -113,7 +73,7 @@ def _after_hole(directory: Path, bases: set[int], offset: int) -> int:
     if below is None or above is None:
         return 0
     try:
-        end = _end_of(directory / segment_file(below, Suffix.LOG), below)
+        end = end_of(directory / segment_file(below, Suffix.LOG), below)
     except CorruptFile:
         return 0  # recovery will see to it
     return above if end < above else 0

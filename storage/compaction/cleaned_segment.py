@@ -1,5 +1,6 @@
 """Writes one cleaned segment: the files of a closed segment, under `.cleaned` names."""
 
+import os
 from pathlib import Path
 
 from typing_extensions import Buffer
@@ -7,14 +8,14 @@ from typing_extensions import Buffer
 from tierd.base.disk import Disk
 from tierd.storage.header import BatchHeader
 from tierd.storage.indexing import IndexBuilder
-from tierd.storage.names import Mark, Suffix, segment_file
+from tierd.storage.names import Mark, Suffix, parse_segment_file, segment_file
 from tierd.storage.txnindex import AbortedEntry, encode_txn_index
 
 _PIECE_BYTES = 1024 * 1024
 
 
 class CleanedSegment:
-    """Takes batches in order; `finish` makes all of it durable. An earlier try's files are overwritten."""
+    """Takes batches in order; `finish` makes all of it durable."""
 
     def __init__(self, disk: Disk, directory: Path, base: int, interval_bytes: int) -> None:
         self._disk = disk
@@ -81,3 +82,11 @@ def drop_cleaned(disk: Disk, directory: Path, base: int) -> None:
             disk.unlink(directory / segment_file(base, suffix, Mark.CLEANED))
         except FileNotFoundError:
             continue
+
+
+def sweep_cleaned(disk: Disk, directory: Path) -> None:
+    """Remove what earlier cleanings left: a start would take it for the beginning of a swap. Raises OSError."""
+    for name in sorted(os.listdir(directory)):
+        file = parse_segment_file(name)
+        if file is not None and file.mark is Mark.CLEANED:
+            disk.unlink(directory / name)

@@ -11,7 +11,7 @@ from tierd.base.disk import Disk
 from tierd.base.errors import DiskFull, TierdError
 from tierd.storage.batch import parse_header
 from tierd.storage.compaction.batches import BatchCleaner, Rules
-from tierd.storage.compaction.cleaned_segment import CleanedSegment, drop_cleaned
+from tierd.storage.compaction.cleaned_segment import CleanedSegment, drop_cleaned, sweep_cleaned
 from tierd.storage.compaction.grouping import Sized, groups
 from tierd.storage.compaction.job import CleanedGroup, CleanJob, CleanReport, Source
 from tierd.storage.compaction.offset_map import OffsetMap
@@ -41,6 +41,7 @@ class Cleaner:
     def run(self) -> CleanReport:
         """Raises CorruptFile, DiskFull, OSError, CleaningStopped; groups told before are good all the same."""
         job = self._job
+        sweep_cleaned(self._disk, job.directory)
         offsets = self._map()
         rules = Rules(
             now_ms=job.now_ms,

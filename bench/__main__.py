@@ -10,7 +10,7 @@ import click
 from rich.console import Console
 
 from bench import bucket_rows, rows, servers, table
-from bench.measure import MIB
+from bench.measure import MIB, Others
 from bench.rows import Row, Run
 from bench.servers import Server
 
@@ -44,13 +44,14 @@ NAMES = [*LOCAL, *BUCKET]
 def main(names: Sequence[str], rounds: int, mib: int, kafka: bool, json_file: Path | None, place: Path | None) -> None:
     """Measure what ROWs ask for (all of them by default); progress on stderr, the table on stdout."""
     wanted = [name for name in NAMES if name in names or not names]
-    machine = f"{servers.machine()}, {rounds} rounds of {mib} MiB"
+    others = Others()
     folder = Path(tempfile.mkdtemp(prefix="tierd-bench-", dir=place))
     run = Run(folder, mib * MIB, rounds, lambda text: click.echo(text, err=True))
     try:
         measured = [*_local(wanted, run, kafka), *(BUCKET[name](run) for name in wanted if name in BUCKET)]
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+    machine = f"{servers.machine()}. {rounds} rounds of {mib} MiB; others had {others.percent():.0f} % of the CPU."
     click.echo(machine + "\n")
     table.show(measured, Console(width=240))
     if json_file is not None:

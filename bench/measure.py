@@ -1,5 +1,6 @@
 """What one timed piece of work cost: wall and CPU seconds per process, private memory; medians and spread."""
 
+import os
 import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -15,6 +16,31 @@ _CPU_CLOCK = 2
 def cpu_seconds(pid: int) -> float:
     """User and system time of one process so far, all of its threads, ended ones too."""
     return time.clock_gettime((~pid << 3) | _CPU_CLOCK)
+
+
+class Others:
+    """How much of the machine somebody else had since this was made. Ask once all children have ended."""
+
+    def __init__(self) -> None:
+        self._begun = time.perf_counter()
+        self._busy, self._own = _busy_s(), _own_s()
+
+    def percent(self) -> float:
+        took = (time.perf_counter() - self._begun) * len(os.sched_getaffinity(0))
+        return max(0.0, 100 * (_busy_s() - self._busy - (_own_s() - self._own)) / took)
+
+
+def _busy_s() -> float:
+    """CPU seconds of everybody since the boot, time that a hypervisor took included."""
+    user, nice, system, _, _, irq, softirq, steal, *_ = map(
+        int, Path("/proc/stat").read_text().split("\n")[0].split()[1:]
+    )
+    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
+
+
+def _own_s() -> float:
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
 
 
 def private_mib(pid: int) -> float:

@@ -6,6 +6,8 @@ protocol's public message layouts and work on any broker.
 
 import socket
 import struct
+import threading
+from contextlib import closing
 
 from tierd.storage.batch import HEADER_BYTES, parse_header
 
@@ -46,10 +48,10 @@ def produce_frame(topic: str, batch: bytes) -> bytes:
     return frame(PRODUCE, 9, b"\0" + struct.pack(">hi", -1, 30_000) + topics + b"\0")
 
 
-def fetch_frame(topic: str, offset: int, max_bytes: int) -> bytes:
+def fetch_frame(topic: str, offset: int, max_bytes: int, wait_ms: int) -> bytes:
     partition = struct.pack(">iiqiqi", 0, -1, offset, -1, -1, max_bytes) + b"\0"
     topics = uvarint(2) + compact(topic) + uvarint(2) + partition + b"\0"
-    body = struct.pack(">iiiibii", -1, 500, 1, max_bytes, 0, 0, -1) + topics + uvarint(1) + compact("") + b"\0"
+    body = struct.pack(">iiiibii", -1, wait_ms, 1, max_bytes, 0, 0, -1) + topics + uvarint(1) + compact("") + b"\0"
     return frame(FETCH, 12, body)
 
 
@@ -80,18 +82,32 @@ def produce(address: str, topic: str, batch: bytes, total_bytes: int, in_flight:
     return count * len(batch)
 
 
+def wait_served(address: str, topic: str) -> None:
+    """Until a topic just made answers; a broker may say for a moment that it is not its leader."""
+    pause = threading.Event()
+    with closing(Fetcher(address, topic, 4096, wait_ms=0)) as fetcher:
+        for _ in range(100):
+            try:
+                fetcher.fetch(0)
+            except RuntimeError:
+                pause.wait(0.1)
+            else:
+                return
+    raise RuntimeError(f"{topic} is not served")
+
+
 class Fetcher:
     """Reads a partition onwards, one fetch after the other, into one buffer."""
 
-    def __init__(self, address: str, topic: str, max_bytes: int) -> None:
-        self._topic, self._max = topic, max_bytes
+    def __init__(self, address: str, topic: str, max_bytes: int, wait_ms: int = 500) -> None:
+        self._topic, self._max, self._wait_ms = topic, max_bytes, wait_ms
         self._sock = connect(address)
         self._buffer = memoryview(bytearray(max_bytes + (4 << 20)))
         self._records_at = 4 + 1 + 4 + 2 + 4 + 1 + len(compact(topic)) + 1
 
     def fetch(self, offset: int) -> tuple[int, int]:
         """Give (record bytes, next offset); (0, offset) when there was nothing."""
-        self._sock.sendall(fetch_frame(self._topic, offset, self._max))
+        self._sock.sendall(fetch_frame(self._topic, offset, self._max, self._wait_ms))
         _receive(self._sock, self._buffer[:4])
         size = int.from_bytes(self._buffer[:4], "big")
         _receive(self._sock, self._buffer[:size])

@@ -118,8 +118,7 @@ def local_fetch(servers: list[Server], run: Run, fetch_bytes: int) -> Row:
     """Sequential fetches out of the page cache by a fast reader, beside a bare sendfile loop."""
     batch = batch_of(64 * 1024)
     data = run.place / f"send-{fetch_bytes}"
-    data.write_bytes(batch * ((run.total_bytes + 2 * fetch_bytes) // len(batch)))
-    size = data.stat().st_size
+    size = _append_all(data, batch, run.total_bytes + 2 * fetch_bytes)
     with ExitStack() as stack:
         bare = Bare("send", data)
         stack.callback(bare.end)
@@ -134,6 +133,14 @@ def local_fetch(servers: list[Server], run: Run, fetch_bytes: int) -> Row:
         row = _row(f"local fetch, {fetch_bytes // MIB} MiB", BARE, servers, runs, run)
     data.unlink()
     return row
+
+
+def _append_all(path: Path, batch: bytes, total_bytes: int) -> int:
+    """A file written as a log is, batch by batch: the size of the writes decides how the page cache holds them."""
+    with path.open("wb", buffering=0) as file:
+        for _ in range(total_bytes // len(batch)):
+            file.write(batch)
+        return file.tell()
 
 
 def _fetch_run(server: Server, fetcher: rawclient.Fetcher, total_bytes: int) -> Callable[[], Sample]:

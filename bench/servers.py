@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from bench.measure import GIB, private_mib
+from bench.rawclient import wait_served
 from kit import kafka as kafka_kit
 from kit import weed
 from kit.daemon import Daemon
@@ -36,10 +37,11 @@ class Server:
     daemon: Daemon | None = field(default=None, compare=False)
 
     def create(self, topic: str, **config: str) -> None:
-        """A topic with one partition; raises when it is there."""
+        """A topic with one partition, ready to be used; raises when it is there."""
         new = NewTopic(topic, 1, 1, config={k.replace("_", "."): v for k, v in config.items()})
         admin = AdminClient({"bootstrap.servers": self.address, "log_level": 4})
         admin.create_topics([new])[topic].result(60)
+        wait_served(self.address, topic)
 
     def drop(self, topic: str) -> None:
         admin = AdminClient({"bootstrap.servers": self.address, "log_level": 4})
@@ -87,5 +89,5 @@ def machine() -> str:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIB
     return (
         f"{datetime.now(UTC):%Y-%m-%d}, {len(os.sched_getaffinity(0))} cores of {model}, {memory:.0f} GiB, "
-        f"Linux {platform.release().split('-')[0]}, Python {sys.version.split()[0]}, load {os.getloadavg()[0]:.1f}"
+        f"Linux {platform.release().split('-')[0]}, Python {sys.version.split()[0]}"
     )

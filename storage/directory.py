@@ -166,7 +166,14 @@ class LogDirectory:
         meter = Meter(self.path, len(found), on_progress)
         for one, loaded in zip(found, open_logs(self._context, found, meter), strict=True):
             self._take(one, loaded)
-        for name, rows in ((names.RECOVERY_POINT_CHECKPOINT, points), (names.LOG_START_CHECKPOINT, starts)):
+        cleaned = self._files.read(names.CLEANER_CHECKPOINT)
+        for tp, opened in self.logs.items():
+            opened.compaction.know(cleaned.get(tp))
+        for name, rows in (
+            (names.RECOVERY_POINT_CHECKPOINT, points),
+            (names.LOG_START_CHECKPOINT, starts),
+            (names.CLEANER_CHECKPOINT, cleaned),
+        ):
             self._kept_rows[name] = {tp: rows[tp] for tp in self.unidentified if tp in rows}
         self._durable_starts = {tp: starts[tp] for tp in self.logs if tp in starts}
         if clean:
@@ -275,13 +282,16 @@ class LogDirectory:
         points = {tp: found.recovery_point for tp, found in self.logs.items()}
         marks = {tp: found.high_watermark for tp, found in self.logs.items()}
         starts = self._starts()
+        cleaned = {tp: to for tp, found in self.logs.items() if (to := found.compaction.cleaned_to) is not None}
         prepared = [
             self._files.prepare(name, {**self._kept_rows.get(name, {}), **rows})
             for name, rows in (
                 (names.LOG_START_CHECKPOINT, starts),
                 (names.RECOVERY_POINT_CHECKPOINT, points),
                 (names.REPLICATION_CHECKPOINT, marks),
+                (names.CLEANER_CHECKPOINT, cleaned),
             )
+            if name != names.CLEANER_CHECKPOINT or rows or self._files.known(name)
         ]
 
         def write() -> None:

@@ -41,6 +41,10 @@ class OffsetFiles:
         self._written[name] = (0, raw)
         return found
 
+    def known(self, name: str) -> bool:
+        """Whether a good file of this name was read or written."""
+        return name in self._written
+
     def prepare(self, name: str, offsets: Mapping[TopicPartition, int]) -> "PreparedFile":
         """Fix the content now; `write` it in any thread."""
         self._number += 1

@@ -49,6 +49,10 @@ class Compaction:
         moved.cleaned_to = self.cleaned_to
         return moved
 
+    def know(self, cleaned_to: int | None) -> None:
+        """What the checkpoint says. Recovery may have cut the log below it."""
+        self.cleaned_to = None if cleaned_to is None else min(cleaned_to, self._log.log_end)
+
     def plan(self, copied_to: int | None, now_ms: int) -> CleanPlan | None:
         """What to clean now. Raises CorruptFile, OSError."""
         return plan_clean(self._log.view(), copied_to, self._first_timestamp, now_ms)

@@ -226,12 +226,14 @@ def running(home: Path, settings: Mapping[str, str] | None = None, flags: Sequen
 
 
 @contextmanager
-def opened(home: Path, source: Path, topics: Sequence[str]) -> Iterator[Kafka]:
+def opened(
+    home: Path, source: Path, topics: Sequence[str], settings: Mapping[str, str] | None = None
+) -> Iterator[Kafka]:
     """A Kafka that serves copies of the partition directories of *topics* in *source*, whoever wrote them.
 
     Its leader epoch is above all of theirs. Checkpoints and the clean-shutdown marker are taken along where there are.
     """
-    with _ended(Kafka(home)) as kafka:
+    with _ended(Kafka(home, settings or {})) as kafka:
         kafka.format()
         meta = parse_meta_properties((kafka.data / names.META_PROPERTIES).read_bytes())
         known: list[str] = []
@@ -244,6 +246,7 @@ def opened(home: Path, source: Path, topics: Sequence[str]) -> Iterator[Kafka]:
             names.RECOVERY_POINT_CHECKPOINT,
             names.REPLICATION_CHECKPOINT,
             names.LOG_START_CHECKPOINT,
+            names.CLEANER_CHECKPOINT,
             names.CLEAN_SHUTDOWN,
         ):
             if (source / name).exists():

@@ -1,95 +1,124 @@
-"""Looks at a `file:` bucket and the catalog beside it, and says which objects nobody owns."""
+"""Looks into a bucket and the catalog beside it, and says which objects nobody owns."""
 
 import json
 import sqlite3
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
-SUFFIXES = (".log", ".indexes", ".rsm-manifest")
+from kit.weed import ACCESS_KEY, SECRET_KEY, Weed
+from tierd.base.clock import SystemClock
+from tierd.config.model import S3, Remote
+from tierd.remote.open import Bucket, open_store
+from tierd.storage.disk import PosixDisk
+
+SUFFIXES = frozenset({".log", ".indexes", ".rsm-manifest"})
 META = ".tierd-meta"
 _FINISHED = 1
 
 
-def stems(bucket: Path) -> dict[str, set[str]]:
-    """Segment objects by stem (`<topic>-<id>/<partition>/<base>-<segment id>`): which of the three are there."""
-    found: dict[str, set[str]] = defaultdict(set)
-    for path in bucket.rglob("*"):
-        if path.is_file() and path.suffix in SUFFIXES and META not in path.parts:
-            found[str(path.relative_to(bucket).with_suffix(""))].add(path.suffix)
-    return dict(found)
+@dataclass(frozen=True, slots=True)
+class Remotely:
+    """A bucket as tierd is told of it, and our own way into it."""
+
+    bucket: Bucket
+    folder: Path | None
+    """Where it lies, when it is a directory."""
+    settings: dict[str, str] = field(default_factory=dict)
+    env: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def url(self) -> str:
+        return self.bucket.url
+
+    def objects(self) -> list[str]:
+        return [info.key for info in self.bucket.store.list(self.bucket.keys.prefix)]
 
 
-def rows(state: Path) -> dict[str, int]:
-    """Every segment that a catalog row names: its stem, and the state of the row."""
-    with sqlite3.connect(f"file:{state / 'catalog.sqlite'}?mode=ro", uri=True) as db:
-        found = dict(db.execute("SELECT stem, state FROM segments").fetchall())
-    db.close()
-    return found
+def in_folder(folder: Path) -> Remotely:
+    return Remotely(_open(Remote(url=f"file:{folder}")), folder)
+
+
+def in_weed(server: Weed, name: str) -> Remotely:
+    s3 = S3(endpoint=server.endpoint, region="us-east-1", access_key_id=ACCESS_KEY, secret_access_key=SECRET_KEY)
+    settings = {"remote.s3.endpoint": server.endpoint, "remote.s3.region": "us-east-1"}
+    return Remotely(_open(Remote(url=f"s3://{server.bucket(name)}/tier/", s3=s3)), None, settings, server.env)
+
+
+def _open(remote: Remote) -> Bucket:
+    assert remote.url is not None
+    return open_store(remote.url, remote, disk=PosixDisk(), clock=SystemClock())
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[sqlite3.Connection]:
+    db = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+    try:
+        yield db
+    finally:
+        db.close()
+
+
+def rows(state: Path) -> dict[str, tuple[int, int]]:
+    """Every segment that a catalog row names: its stem, the state of the row and the segment's size."""
+    with _reading(state / "catalog.sqlite") as db:
+        return {stem: (now, size) for stem, now, size in db.execute("SELECT stem, state, size_bytes FROM segments")}
 
 
 def ranges(state: Path, topic: str) -> list[tuple[int, int]]:
     """[base, next base) of what the catalog counts as committed, ascending."""
-    with sqlite3.connect(f"file:{state / 'catalog.sqlite'}?mode=ro", uri=True) as db:
-        query = f"SELECT base, next_base FROM segments WHERE topic = ? AND state = {_FINISHED} ORDER BY base"
-        found = db.execute(query, (topic,)).fetchall()
-    db.close()
-    return found
+    query = f"SELECT base, next_base FROM segments WHERE topic = ? AND state = {_FINISHED} ORDER BY base"
+    with _reading(state / "catalog.sqlite") as db:
+        return db.execute(query, (topic,)).fetchall()
 
 
-def unowned(bucket: Path, state: Path) -> list[str]:
-    """What should not be there: objects that no catalog row names, committed rows without all their objects, and
-    what a `file:` bucket keeps beside objects (notes, uploads) without the object."""
-    named, there = rows(state), stems(bucket)
+def unowned(remotely: Remotely, state: Path) -> list[str]:
+    """What should not be there: objects and uploads that no catalog row names, rows of committed segments without all
+    their objects, and in a directory the notes beside objects that are gone."""
+    named, there = rows(state), defaultdict[str, set[str]](set)
+    for key in remotely.objects():
+        stem, dot, kind = key.rpartition(".")
+        if dot + kind in SUFFIXES:
+            there[stem].add(dot + kind)
     wrong = [f"{stem}: {sorted(have)} and no row" for stem, have in there.items() if stem not in named]
-    for stem, state_of in named.items():
-        have = there.get(stem, set())
-        if state_of == _FINISHED and have != set(SUFFIXES) and not _is_empty(state, stem):
-            wrong.append(f"{stem}: committed, but only {sorted(have)} are there")
-    return [*wrong, *_notes(bucket, named), *_uploads(bucket, named)]
+    for stem, (now, size) in named.items():
+        if now == _FINISHED and size and there.get(stem) != SUFFIXES:
+            wrong.append(f"{stem}: committed, but only {sorted(there.get(stem, ()))} are there")
+    for upload in remotely.bucket.store.list_uploads(remotely.bucket.keys.prefix):
+        if upload.key.rpartition(".")[0] not in named:
+            wrong.append(f"an upload of {upload.key}, which no row names")
+    return wrong if remotely.folder is None else wrong + _notes(remotely.folder, named)
 
 
-def _is_empty(state: Path, stem: str) -> bool:
-    """A range without records has a row and no objects."""
-    with sqlite3.connect(f"file:{state / 'catalog.sqlite'}?mode=ro", uri=True) as db:
-        (size,) = db.execute("SELECT size_bytes FROM segments WHERE stem = ?", (stem,)).fetchone()
-    db.close()
-    return bool(size == 0)
-
-
-def _notes(bucket: Path, named: dict[str, int]) -> list[str]:
-    objects = bucket / META / "objects"
+def _notes(folder: Path, named: dict[str, tuple[int, int]]) -> list[str]:
     wrong = []
-    for path in objects.rglob("*"):
-        if path.is_dir() or path.relative_to(objects).parts[0] == "tierd":
+    for path in (folder / META / "objects").rglob("*"):
+        parts = path.relative_to(folder / META / "objects").parts
+        if path.is_dir() or parts[0] == "tierd":
             continue  # claims, heads, topics: a note before its object is overwritten when the key is written again
-        key = str(path.relative_to(objects)).removesuffix(".json")
-        if not (bucket / key).exists() and key.rpartition(".")[0] not in named:
-            wrong.append(f"{path.relative_to(bucket)}: a note without an object")
+        key = "/".join(parts).removesuffix(".json")
+        if not (folder / key).exists() and key.rpartition(".")[0] not in named:
+            wrong.append(f"{key}: a note without an object")
+    for upload in (folder / META / "uploads").glob("*"):
+        info = upload / "info.json"
+        if not info.exists() or json.loads(info.read_bytes())["key"].rpartition(".")[0] not in named:
+            wrong.append(f"{upload}: an upload of nobody's")
     return wrong
 
 
-def _uploads(bucket: Path, named: dict[str, int]) -> list[str]:
-    wrong = []
-    for folder in (bucket / META / "uploads").glob("*"):
-        info = folder / "info.json"
-        key = json.loads(info.read_bytes())["key"] if info.exists() else "nobody knows what"
-        if key.rpartition(".")[0] not in named:
-            wrong.append(f"{folder.relative_to(bucket)}: an upload of {key}, which no row names")
-    return wrong
-
-
-def left_of(prefix: str, bucket: Path, data: Path, state: Path) -> list[str]:
+def left_of(prefix: str, remotely: Remotely, data: Path, state: Path) -> list[str]:
     """All that is still there of deleted topics whose names begin with *prefix*, in the bucket, on the disk and in
     the catalog; their tombstones in `tierd/topics/` stay for ever and are not counted."""
-    found = [str(p.relative_to(bucket)) for p in bucket.rglob(f"{prefix}*") if "topics" not in p.parts]
-    found += [str(p) for p in data.glob(f"{prefix}*")]
-    with sqlite3.connect(f"file:{state / 'catalog.sqlite'}?mode=ro", uri=True) as db:
-        for table in ("segments", "partitions"):
-            count = db.execute(f"SELECT count(*) FROM {table} WHERE topic LIKE ?", (prefix + "%",)).fetchone()[0]
+    found = [key for key in remotely.objects() if f"/{prefix}" in f"/{key}" and "tierd/topics/" not in key]
+    if remotely.folder is not None:
+        found += [str(path) for path in remotely.folder.rglob(f"{prefix}*") if "topics" not in path.parts]
+    found += [str(path) for path in data.glob(f"{prefix}*")]
+    tables = (("catalog", "segments", "topic"), ("catalog", "partitions", "topic"), ("registry", "topics", "name"))
+    for file, table, column in tables:
+        with _reading(state / f"{file}.sqlite") as db:
+            query = f"SELECT count(*) FROM {table} WHERE {column} LIKE ?"
+            (count,) = db.execute(query, (prefix + "%",)).fetchone()
             found += [f"{count} rows of {table}"] if count else []
-    db.close()
-    with sqlite3.connect(f"file:{state / 'registry.sqlite'}?mode=ro", uri=True) as db:
-        count = db.execute("SELECT count(*) FROM topics WHERE name LIKE ?", (prefix + "%",)).fetchone()[0]
-        found += [f"{count} rows of the registry"] if count else []
-    db.close()
     return found

@@ -12,11 +12,13 @@ import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kit import bucket, traffic
+from kit.bucket import Remotely
 from kit.daemon import Daemon, DidNotStart
 from kit.deeds import DEEDS, LONG, SHORT, choose
 from kit.mined import BROKER, MINE, Mine, hit_file
 from kit.streams import Follower, Ledger, Writer
 from tierd.base.errors import TierdError
+from tierd.base.exits import Exit
 from tierd.cli.client import ask
 
 GONE_RECORDS, GONE_BYTES = 1_500, 1_000
@@ -41,6 +43,7 @@ class Rounds:
     """One tierd over many rounds, its clients, and what all of them were promised."""
 
     place: Path
+    remotely: Remotely
     seed: int
     say: Callable[[str], None]
     settings: dict[str, str] = field(default_factory=dict)
@@ -53,11 +56,10 @@ class Rounds:
     def __post_init__(self) -> None:
         self.dice = random.Random(self.seed)
         self.mine = self.place / "mine.json"
-        sets = [word for pair in (SETTINGS | self.settings).items() for word in ("--set", "=".join(pair))]
-        env = {MINE: str(self.mine), "PYTHONPATH": str(Path(__file__).parents[1])}
-        self.daemon = Daemon(
-            self.place / "data", f"file:{self.place / 'bucket'}", None, sets, env, program=("-m", "kit.mined")
-        )
+        given = SETTINGS | self.remotely.settings | self.settings
+        sets = [word for pair in given.items() for word in ("--set", "=".join(pair))]
+        env = {MINE: str(self.mine), "PYTHONPATH": str(Path(__file__).parents[1])} | self.remotely.env
+        self.daemon = Daemon(self.place / "data", self.remotely.url, None, sets, env, program=("-m", "kit.mined"))
         self.ledgers = {LONG: Ledger(LONG, 1_000), SHORT: Ledger(SHORT, 1_000)}
         self._pause = threading.Event()
 
@@ -114,7 +116,7 @@ class Rounds:
             self.verb("copy", wait=True, roll=True)
         if deed == ANYTIME:
             return self._any_time()
-        mine = choose(deed, self.dice)
+        mine = choose(deed, self.dice, in_folder=self.remotely.folder is not None)
         for nth in range(mine.nth, 0, -1) if mine.nth < 4 else (mine.nth, mine.nth // 2, 2, 1):
             mine = Mine(role=mine.role, step=mine.step, nth=nth, after=mine.after, victims=mine.victims)
             mine.lay(self.mine)
@@ -223,14 +225,18 @@ class Rounds:
         for topic in self.ledgers:
             self._check_log(topic)
         self._await("what is left of deleted topics", lambda: self._left("gone-"))
-        self._await("what nobody owns", lambda: bucket.unowned(self.place / "bucket", self.place / "data.tierd"))
+        self._await("what nobody owns", lambda: bucket.unowned(self.remotely, self.place / "data.tierd"))
 
     def _settle(self) -> None:
-        self.daemon.verb("copy", "--wait", "--roll")
+        for _ in range(int(QUIET_S)):  # the last kill may have been the tierer's, which is started again
+            if self.daemon.verb("copy", "--wait", "--roll", expect=None).returncode != Exit.BUCKET_SILENT:
+                break
+            self._pause.wait(1)
+        self.daemon.verb("copy", "--wait")
         self.daemon.verb("evict")
 
     def _left(self, prefix: str) -> list[str]:
-        return bucket.left_of(prefix, self.place / "bucket", self.place / "data", self.place / "data.tierd")
+        return bucket.left_of(prefix, self.remotely, self.place / "data", self.place / "data.tierd")
 
     def _await(self, what: str, look: Callable[[], list[str]]) -> None:
         for _ in range(int(QUIET_S * 4)):
@@ -273,7 +279,13 @@ def _quietly(work: Callable[[], None]) -> None:
 
 
 def kill_rounds(
-    place: Path, rounds: int, seed: int, say: Callable[[str], None], settings: dict[str, str] | None = None
+    place: Path,
+    rounds: int,
+    seed: int,
+    say: Callable[[str], None],
+    *,
+    remotely: Remotely | None = None,
+    settings: dict[str, str] | None = None,
 ) -> Rounds:
-    """Run *rounds* and check everything at the end; give what was seen."""
-    return Rounds(place, seed, say, settings or {}).run(rounds)
+    """Run *rounds*, by default with a directory as the bucket, and check everything at the end; give what was seen."""
+    return Rounds(place, remotely or bucket.in_folder(place / "bucket"), seed, say, settings or {}).run(rounds)

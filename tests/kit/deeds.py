@@ -19,7 +19,8 @@ class Step:
 
 
 _SEGMENT = rf"/data/{LONG}-0/\d{{20}}\."
-_BUCKET = r"/bucket/(\.tierd-meta/(tmp|uploads|objects/chaos)|chaos)"
+_CHANGES = r"^bucket\.(put|begin_upload|put_part|complete)"
+_FOLDER = r"/bucket/(\.tierd-meta/(tmp|uploads|objects/chaos)|chaos)"
 
 DEEDS: dict[str, tuple[Step, ...]] = {
     "produce": (Step(BROKER, rf"^pwrite .*{_SEGMENT}log$", 60),),
@@ -29,9 +30,9 @@ DEEDS: dict[str, tuple[Step, ...]] = {
     ),
     "copy": (
         Step(TIERER, r"^catalog\.(started|finished)$", 3),
-        Step(TIERER, rf"^(write_new|open|pwrite|truncate|fsync|fsync_file|replace) .*{_BUCKET}", 20),
-        Step(TIERER, rf"^replace .*/bucket/{LONG}-.*\.(log|indexes|rsm-manifest)$", 3),
-        Step(TIERER, rf"^replace .*/bucket/tierd/partitions/{LONG}-"),
+        Step(TIERER, rf"{_CHANGES} \S*{LONG}-\S*\.(log|indexes|rsm-manifest)$", 4),
+        Step(TIERER, rf"{_CHANGES} \S*tierd/partitions/{LONG}-"),
+        Step(TIERER, rf"^(write_new|open|pwrite|truncate|fsync|fsync_file|replace) .*{_FOLDER}", 20),
     ),
     "evict": (
         Step(BROKER, r"^(write_new|replace) .*/log-start-offset-checkpoint", 2),
@@ -42,6 +43,7 @@ DEEDS: dict[str, tuple[Step, ...]] = {
         Step(BROKER, r"^(write_new|replace) .*/log-start-offset-checkpoint", 2),
         Step(BROKER, rf"^replace .*/data/{SHORT}-0/.*\.deleted$", 5),
         Step(TIERER, r"^catalog\.(set_log_start|release|deleting|deleted)$", 4),
+        Step(TIERER, rf"^bucket\.delete \S*{SHORT}-", 3),
         Step(TIERER, rf"^unlink .*/bucket/{SHORT}-.*\.(rsm-manifest|log|indexes)$", 3),
     ),
     "create": (
@@ -53,18 +55,22 @@ DEEDS: dict[str, tuple[Step, ...]] = {
         Step(BROKER, r"^replace .*-delete$"),
         Step(BROKER, r"^(unlink|rmdir) .*-delete(/|$)", 9),
         Step(TIERER, r"^catalog\.(set_topic|topic_written|release|deleting|deleted|drop_partition)$", 6),
-        Step(TIERER, r"^replace .*/bucket/tierd/topics/gone-"),
+        Step(TIERER, rf"{_CHANGES} \S*tierd/topics/gone-"),
+        Step(TIERER, r"^bucket\.delete \S*gone-", 3),
+        Step(TIERER, r"^bucket\.delete \S*tierd/partitions/gone-"),
         Step(TIERER, r"^unlink .*/bucket/gone-.*\.(rsm-manifest|log|indexes)$", 6),
-        Step(TIERER, r"^unlink .*/bucket/tierd/partitions/gone-"),
     ),
     "commit": (Step(BROKER, r"^pwrite .*/data/__consumer_offsets-\d+/\d{20}\.log$", 10),),
     "start": (Step(BROKER, ".", 80), Step(TIERER, ".", 25)),
 }
 
 
-def choose(deed: str, dice: random.Random) -> Mine:
-    """A mine somewhere in *deed*; a start is only interrupted by killing who is starting, or both."""
-    step = dice.choice(DEEDS[deed])
+def choose(deed: str, dice: random.Random, *, in_folder: bool) -> Mine:
+    """A mine somewhere in *deed*; a start is only interrupted by killing who is starting, or both.
+
+    *in_folder*: the bucket is a directory, whose own steps count, too.
+    """
+    step = dice.choice([step for step in DEEDS[deed] if in_folder or "/bucket/" not in step.pattern])
     victims = dice.choice([(BROKER,), (TIERER,), (BROKER, TIERER)])
     if deed == "start":
         victims = dice.choice([(BROKER,), (BROKER, TIERER)])

@@ -1,8 +1,8 @@
 """tierd as it is, with a mine in it: at one chosen durable step a SIGKILL hits the broker, the tierer or both.
 
 Run as a program instead of `tierd`: `python -m kit.mined serve ...`; the tierer that it starts is mined, too. A Mine is
-laid by writing its JSON to $TIERD_MINE. Each process looks for it at every step of Disk and DiskFile and at every
-commit of registry and catalog; whoever sets it off renames it to `<file>.hit`, which then names the step.
+laid by writing its JSON to $TIERD_MINE. Each process looks for it at every step of Disk and DiskFile, every commit of
+registry and catalog, and every change of the bucket; whoever sets it off leaves `<file>.hit`, which names the step.
 """
 
 import functools
@@ -22,6 +22,7 @@ MINE = "TIERD_MINE"
 BROKER, TIERER = "broker", "tierer"
 _DISK = ("open", "write_new", "fsync_file", "fsync_dir", "replace", "link_new", "unlink", "mkdir", "rmdir", "set_mtime")
 _FILE = ("pwrite", "truncate", "fsync")
+_STORE, _UPLOAD = ("put", "begin_upload", "delete"), ("put_part", "complete", "abort")
 _REGISTRY = ("add", "mark_deleted", "forget", "put")
 _CATALOG = ("put", "started", "finished", "deleting", "deleted", "release", "know", "set_log_start", "set_copied_to",
             "head_taken", "touch_heads", "drop_partition", "set_topic", "take_topic", "topic_written")  # fmt: skip
@@ -33,7 +34,7 @@ class Mine:
 
     role: str
     step: str
-    """A regular expression over steps such as `replace /b/t.tmp /b/t` or `catalog.finished`."""
+    """A regular expression over steps such as `replace /b/t.tmp /b/t`, `catalog.finished`, `bucket.put KEY`."""
     nth: int
     after: bool
     victims: tuple[str, ...]
@@ -61,41 +62,48 @@ class Sapper:
         self._laid: tuple[int, int] | None = None
 
     def step(self, what: str, work: Callable[[], Any]) -> Any:
-        """Do *work*, the step *what*, unless it is the process's last."""
-        if not self._is_it(what):
+        """Do *work*, the step *what*, unless it is the process's last. A step that fails is none."""
+        mine = self._mine_at(what)
+        if mine is None:
             return work()
-        assert self._mine is not None
-        if self._mine.after:
-            result = work()
-            self._go_off(what)
-            return result
-        self._go_off(what)
-        return work()
+        if not mine.after:
+            self._count(mine, what)
+        result = work()
+        if mine.after:
+            self._count(mine, what)
+        return result
 
-    def _is_it(self, what: str) -> bool:
+    def _mine_at(self, what: str) -> Mine | None:
         try:
-            facts = self._file.stat()
+            with self._lock:
+                mine = self._look()
         except FileNotFoundError:
-            return False
-        with self._lock:
-            if self._laid != (facts.st_ino, facts.st_mtime_ns):
-                self._laid = facts.st_ino, facts.st_mtime_ns
-                self._seen = 0
-                raw = json.loads(self._file.read_text())
-                self._mine = Mine(**{**raw, "victims": tuple(raw["victims"])})
-            assert self._mine is not None
-            if self._mine.role != self._role or re.search(self._mine.step, what) is None:
-                return False
-            self._seen += 1
-            return self._seen == self._mine.nth
+            return None
+        return mine if mine.role == self._role and re.search(mine.step, what) is not None else None
 
-    def _go_off(self, what: str) -> None:
-        assert self._mine is not None
+    def _look(self) -> Mine:
+        """The mine that is laid now. Raises FileNotFoundError."""
+        facts = self._file.stat()
+        if self._mine is None or self._laid != (facts.st_ino, facts.st_mtime_ns):
+            raw = json.loads(self._file.read_text())
+            self._mine = Mine(**{**raw, "victims": tuple(raw["victims"])})
+            self._laid = facts.st_ino, facts.st_mtime_ns
+            self._seen = 0
+        return self._mine
+
+    def _count(self, mine: Mine, what: str) -> None:
+        with self._lock:
+            self._seen += 1
+            if self._seen != mine.nth:
+                return
+        self._go_off(mine, what)
+
+    def _go_off(self, mine: Mine, what: str) -> None:
         fresh = self._file.with_suffix(".done")
-        fresh.write_text(f"{self._role} {'after' if self._mine.after else 'before'} {what}")
+        fresh.write_text(f"{self._role} {'after' if mine.after else 'before'} {what}")
         fresh.replace(hit_file(self._file))
-        self._file.unlink()
-        for role in sorted(self._mine.victims, key=lambda role: role == self._role):  # oneself last
+        self._file.unlink(missing_ok=True)
+        for role in sorted(mine.victims, key=lambda role: role == self._role):  # oneself last
             for pid in self._pids(role):
                 os.kill(pid, signal.SIGKILL)
 
@@ -129,6 +137,15 @@ def _file(name: str) -> Callable[[Sequence[Any]], str]:
     return lambda args: f"{name} {args[0]._path}"
 
 
+def _key(name: str) -> Callable[[Sequence[Any]], str]:
+    """Of a store's method the key or keys, of an upload's the key that it is for."""
+    return lambda args: " ".join([f"bucket.{name}", *([args[1]] if isinstance(args[1], str) else args[1])])
+
+
+def _upload_key(name: str) -> Callable[[Sequence[Any]], str]:
+    return lambda args: f"bucket.{name} {args[0].key}"
+
+
 def _named(text: str) -> Callable[[Sequence[Any]], str]:
     return lambda _: text
 
@@ -136,6 +153,10 @@ def _named(text: str) -> Callable[[Sequence[Any]], str]:
 def lay_wires(sapper: Sapper) -> None:
     """From now on every durable step of this process passes by *sapper*."""
     from tierd.broker.registry import Registry
+    from tierd.remote.file import FileStore
+    from tierd.remote.file_upload import FileUpload
+    from tierd.remote.s3 import S3Store
+    from tierd.remote.s3_upload import S3Upload
     from tierd.storage.disk import PosixDisk, PosixFile
     from tierd.tiering.catalog import Catalog
 
@@ -147,6 +168,12 @@ def lay_wires(sapper: Sapper) -> None:
         _mined(sapper, Registry, name, _named(f"registry.{name}"))
     for name in _CATALOG:
         _mined(sapper, Catalog, name, _named(f"catalog.{name}"))
+    for store in (FileStore, S3Store):
+        for name in _STORE:
+            _mined(sapper, store, name, _key(name))
+    for upload in (FileUpload, S3Upload):
+        for name in _UPLOAD:
+            _mined(sapper, upload, name, _upload_key(name))
 
 
 def main() -> None:

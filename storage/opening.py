@@ -29,6 +29,7 @@ def open_logs(context: LogContext, found: Sequence[Found], meter: Meter) -> list
     """One for each of *found*. The first error ends all: what is under way stops soon, and then it is raised."""
     for one in found:
         meter.expect(*pending(one.directory, one.given))
+    meter.begin()
 
     def load(one: Found) -> LoadedLog:
         loaded = load_log(context, one.directory, one.name, one.settings, one.given, meter)

@@ -13,7 +13,7 @@ class OpeningStopped(TierdError):
     """Somebody wants no log opened any more; the next start goes on from the files as they are."""
 
 
-REPORT_BYTES = 64 * 1024 * 1024
+REPORT_BYTES = 8 * 1024 * 1024
 """A large segment reports this often."""
 
 
@@ -78,6 +78,11 @@ class Meter:
             self._unreported_bytes += size_bytes
             if self._unreported_bytes >= REPORT_BYTES:
                 self._report()
+
+    def begin(self) -> None:
+        """All that is to be expected is known; report it."""
+        with self._lock:
+            self._report()
 
     def segment_done(self) -> None:
         with self._lock:

@@ -1,32 +1,30 @@
 """Opens everything in the one safe order: locks, registry, logs, the bucket's claim, partitions, clients."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tierd.base.clock import Clock, SystemClock
 from tierd.base.disk import Disk
-from tierd.base.ids import TopicPartition, Uuid
 from tierd.broker.broker import Broker
 from tierd.broker.local_tier import LocalLog
-from tierd.broker.partitions import Partitions, settings_for
+from tierd.broker.partitions import Partitions, settings_for, topic_id_for
 from tierd.broker.registry import Registry
 from tierd.config.model import Settings
-from tierd.config.topic import TopicSettings
 from tierd.daemon import state
 from tierd.daemon.identity import identity
 from tierd.storage.directory import LogDirectory
 from tierd.storage.disk import PosixDisk
 from tierd.storage.folders import make_folder
-from tierd.storage.progress import OnProgress, Progress
+from tierd.storage.progress import OnProgress, no_progress
 from tierd.tiering.link import COMMAND, TierLink
 from tierd.tiering.options import TiererOptions, TopicState
 
 log = logging.getLogger(__name__)
 
 SET_ASIDE = "set-aside"
-_SAY_MS = 1_000
 
 
 @dataclass(slots=True)
@@ -38,6 +36,7 @@ class Opened:
     disk: Disk = field(default_factory=PosixDisk)
     tierer: Sequence[str] = COMMAND
     """The command that runs one."""
+    on_progress: OnProgress = no_progress
     directories: list[LogDirectory] = field(default_factory=list)
     _registry: Registry | None = None
 
@@ -53,37 +52,36 @@ class Opened:
         return self.directories[0].cluster_id
 
     def open(self) -> None:
-        """Lock and recover every data directory. Raises StartRefused, DiskFull, OSError; then `close` what is open."""
+        """Lock every data directory, see that all belongs together, then recover them side by side.
+
+        Raises StartRefused, DiskFull, OSError, and what `on_progress` raises; then `close` what is open.
+        """
         make_folder(self.disk, self.settings.state_dir)
         for path in self.settings.data_dirs:
-            self.directories.append(self._open_directory(path))
+            self.directories.append(self._lock(path))
         ids = [str(directory.directory_id) for directory in self.directories]
         state.check_directories(self.registry, ids, self.settings.state_dir)
         state.check_remote(self.registry, self.settings.remote.url, self.settings.state_dir)
+        settings_of = settings_for(self.registry, self.settings.topic_defaults)
+        topic_id_of = topic_id_for(self.registry)
 
-    def _open_directory(self, path: Path) -> LogDirectory:
-        resolve: Callable[[TopicPartition], TopicSettings] | None = None
+        def load(directory: LogDirectory) -> None:
+            directory.load(settings_for=settings_of, topic_id_for=topic_id_of, on_progress=self.on_progress)
 
-        def settings_of(partition: TopicPartition) -> TopicSettings:
-            nonlocal resolve
-            resolve = resolve or settings_for(self.registry, self.settings.topic_defaults)
-            return resolve(partition)
+        with ThreadPoolExecutor(len(self.directories), thread_name_prefix="directory") as threads:
+            for loading in [threads.submit(load, directory) for directory in self.directories]:
+                loading.result()
 
-        return LogDirectory.open(
+    def _lock(self, path: Path) -> LogDirectory:
+        return LogDirectory.lock(
             path,
             self.disk,
             self.clock,
-            settings_for=settings_of,
             node_id=self.settings.node_id,
             cluster_id=self.directories[0].cluster_id if self.directories else None,
             set_aside=self.settings.state_dir / SET_ASIDE,
-            on_progress=_say_progress(self.clock),
-            topic_id_for=self._topic_id,
             reserve_bytes=self.settings.disk_reserve_bytes,
         )
-
-    def _topic_id(self, partition: TopicPartition) -> Uuid | None:
-        return next((row.id for row in self.registry.topics() if row.name == partition.topic), None)
 
     def close(self, *, clean: bool) -> None:
         """Every directory gets its chance; the first error is raised at the end."""
@@ -98,20 +96,6 @@ class Opened:
             self._registry.close()
         if first is not None:
             raise first
-
-
-def _say_progress(clock: Clock) -> OnProgress:
-    """How far a long opening is, once a second."""
-    said_ms = clock.monotonic_ms()
-
-    def say(now: Progress) -> None:
-        nonlocal said_ms
-        if clock.monotonic_ms() - said_ms >= _SAY_MS:
-            said_ms = clock.monotonic_ms()
-            facts = {"left": now.logs_left, "of": now.logs, "segments": now.segments_left, "bytes": now.bytes_left}
-            log.info("opening logs", extra=facts)
-
-    return say
 
 
 async def assemble(opened: Opened, *, recover: bool) -> tuple[Broker, TierLink | None]:

@@ -8,8 +8,10 @@ from tierd.base.exits import Exit
 from tierd.broker.broker import Broker
 from tierd.config.model import Settings
 from tierd.daemon.parts import Opened, assemble
+from tierd.daemon.starting import Starting
 from tierd.daemon.verbs import Verbs
 from tierd.daemon.watch import Watch
+from tierd.storage.progress import OpeningStopped
 from tierd.tiering.link import TierLink
 from tierd.web.control import ControlServer
 from tierd.web.health import HttpServer
@@ -32,8 +34,9 @@ class _Run:
     def __init__(self, settings: Settings, recover: bool) -> None:
         self._settings = settings
         self._recover = recover
-        self._opened = Opened(settings)
         self._notifier = Notifier()
+        self._starting = Starting(self._notifier)
+        self._opened = Opened(settings, on_progress=self._starting.told)
         self._stop = asyncio.Event()
         self._quick = asyncio.Event()
 
@@ -43,15 +46,26 @@ class _Run:
             loop.add_signal_handler(number, self._signalled)
         clean = False
         try:
-            await loop.run_in_executor(None, self._opened.open)
+            await self._open()
             clean = True
             await self._serve()
+        except OpeningStopped as stopped:
+            log.info("%s", stopped)
         finally:
             await loop.run_in_executor(None, lambda: self._opened.close(clean=clean))
             self._notifier.close()
         return Exit.DONE
 
+    async def _open(self) -> None:
+        """Raises OpeningStopped when a signal came before all logs were open."""
+        opening = asyncio.get_running_loop().run_in_executor(None, self._opened.open)
+        try:
+            await self._starting.follow(opening)
+        finally:
+            await opening
+
     def _signalled(self) -> None:
+        self._starting.stop()
         (self._quick if self._stop.is_set() else self._stop).set()
 
     async def _serve(self) -> None:

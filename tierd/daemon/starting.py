@@ -1,0 +1,67 @@
+"""What a start says of itself while the logs are opened: STATUS lines for systemd, log lines for people."""
+
+import asyncio
+import logging
+import threading
+from pathlib import Path
+
+from tierd.storage.progress import OpeningStopped, Progress
+from tierd.web.notify import Notifier
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 1.0
+SAY_EVERY_S = 10.0
+"""Between two log lines; the first comes when a start has taken so long."""
+EXTEND_MS = 90_000
+"""Asked for whenever there was progress; as long as the unit's TimeoutStartSec."""
+_MIB = 1024 * 1024
+
+
+class Starting:
+    """Told by the threads that open logs, looked at by the loop."""
+
+    def __init__(self, notifier: Notifier) -> None:
+        self._notifier = notifier
+        self._lock = threading.Lock()
+        self._latest: dict[Path, Progress] = {}
+        self._stopped = False
+
+    def told(self, progress: Progress) -> None:
+        """Any thread. Raises OpeningStopped after `stop`."""
+        if self._stopped:
+            raise OpeningStopped("the start was stopped while logs were opened")
+        with self._lock:
+            self._latest[progress.directory] = progress
+
+    def stop(self) -> None:
+        """No log is to be opened any more."""
+        self._stopped = True
+
+    def text(self) -> str:
+        """One line for people; empty before there is anything to say."""
+        with self._lock:
+            latest = list(self._latest.values())
+        if not latest:
+            return ""
+        logs, logs_left = sum(one.logs for one in latest), sum(one.logs_left for one in latest)
+        segments, left_bytes = sum(one.segments_left for one in latest), sum(one.bytes_left for one in latest)
+        text = f"opening logs: {logs - logs_left} of {logs} done"
+        if segments:
+            text += f", {segments} segments and {left_bytes / _MIB:.0f} MiB left to read again"
+        return text
+
+    async def follow(self, opening: "asyncio.Future[None]") -> None:
+        """Until *opening* is done: say how far it is, ask for more time while it goes on."""
+        said, quiet_s = "", 0.0
+        while not opening.done():
+            await asyncio.wait({opening}, timeout=LOOK_S)
+            text, quiet_s = self.text(), quiet_s + LOOK_S
+            if opening.done() or text == said:
+                continue
+            said = text
+            self._notifier.status(text)
+            self._notifier.extend_timeout(EXTEND_MS)
+            if quiet_s >= SAY_EVERY_S:
+                log.info(text)
+                quiet_s = 0.0

@@ -17,8 +17,10 @@ from tierd.storage.context import LogContext
 from tierd.storage.dirlock import DirectoryLock
 from tierd.storage.fdcache import FdCache
 from tierd.storage.flush import FlushJob
+from tierd.storage.folder_copy import FolderCopy
 from tierd.storage.folders import make_folder
 from tierd.storage.gaps import merged
+from tierd.storage.health import DirectoryHealth, WatchedDisk
 from tierd.storage.identity import identify, topic_id_of, write_topic_id
 from tierd.storage.indexcache import IndexCache
 from tierd.storage.loader import Checkpoints, LoadedLog, load_log
@@ -56,6 +58,9 @@ class LogDirectory:
         self, path: Path, disk: Disk, clock: Clock, lock: DirectoryLock, set_aside: Path, reserve: int
     ) -> None:
         self.path = path
+        self.health = DirectoryHealth(path)
+        """Says when the disk has failed: then nothing here is served any more, until a restart."""
+        disk = WatchedDisk(disk, self.health)
         self.logs: dict[TopicPartition, Log] = {}
         self.unidentified: dict[TopicPartition, Path] = {}
         """Partition directories whose topic id nobody knows: not opened, not touched."""
@@ -68,6 +73,7 @@ class LogDirectory:
         self._durable_starts: dict[TopicPartition, int] = {}
         self._kept_rows: dict[str, dict[TopicPartition, int]] = {}
         self._doomed: deque[tuple[int, Path]] = deque()
+        self._reserve_bytes = reserve
         self._fds = FdCache()
         self.set_aside = SetAside(set_aside, disk)
         self.trash = Trash(disk, clock)
@@ -247,13 +253,21 @@ class LogDirectory:
 
     def remove(self, tp: TopicPartition) -> None:
         """Take a partition out: its directory gets a `-delete` name, durable when this returns; `purge` empties it."""
-        gone = self.logs.pop(tp)
+        gone = self.logs[tp]
         gone.close()
-        target = self.path / names.marked_directory(tp, uuid4(), names.DirectoryMark.DELETE)
-        self._disk.replace(gone.directory, target)
-        self._disk.fsync_dir(self.path)
+        self.let_go(tp)
+
+    def let_go(self, tp: TopicPartition) -> None:
+        """As `remove`, of a log that goes on elsewhere."""
+        gone = self.logs.pop(tp)
         self._durable_starts.pop(tp, None)
-        self._doomed.append((self._clock.monotonic_ms() + gone.settings.file_delete_delay_ms, target))
+        self._doom(tp, names.partition_directory(tp), gone.settings.file_delete_delay_ms)
+
+    def _doom(self, tp: TopicPartition, name: str, delay_ms: int) -> None:
+        target = self.path / names.marked_directory(tp, uuid4(), names.DirectoryMark.DELETE)
+        self._disk.replace(self.path / name, target)
+        self._disk.fsync_dir(self.path)
+        self._doomed.append((self._clock.monotonic_ms() + delay_ms, target))
 
     def purge(self) -> int:
         """Unlink what was evicted or deleted long enough ago; the number of files. Any thread; one at a time."""
@@ -274,6 +288,29 @@ class LogDirectory:
             count += 1
         self._disk.rmdir(directory)
         return count
+
+    # -- a partition moves in from another directory: copy_of, rounds, take_in here, let_go there --
+
+    def copy_of(self, found: Log, home: "LogDirectory") -> FolderCopy:
+        """A copy of a log of *home*, to be made in a `-future` folder here."""
+        folder = names.marked_directory(found.name, uuid4(), names.DirectoryMark.FUTURE)
+        return FolderCopy(found.directory, self.path / folder, self._disk, home.health, self._reserve_bytes)
+
+    def take_in(self, found: Log, copy: FolderCopy) -> None:
+        """The copy, whole and durable, gets the partition's name, and the log goes on in it. When this raises
+        (DiskFull, OSError) the log is where it was, though the name may last."""
+        directory = self.path / names.partition_directory(found.name)
+        if found.start_must_be_kept:
+            self._persist_start(found.name, found.log_start)
+        self._disk.replace(copy.target, directory)
+        self._disk.fsync_dir(self.path)
+        found.rehome(self._context, directory)
+        self.logs[found.name] = found
+
+    def discard(self, tp: TopicPartition, name: str) -> None:
+        """Drop the copy *name* of a move that was given up; fine when it is not there. Raises OSError."""
+        if (self.path / name).is_dir():
+            self._doom(tp, name, 0)
 
     # -- checkpoints --
 
@@ -322,7 +359,7 @@ class LogDirectory:
     def close(self, clean: bool) -> None:
         """Give everything up. *clean* flushes and trims first, so that the next start recovers nothing."""
         try:
-            if clean and self._flush_all():
+            if clean and self.health.reason is None and self._flush_all():
                 self.write_checkpoints()
                 publish(self._disk, self.path / names.CLEAN_SHUTDOWN, encode_clean_shutdown(_NO_BROKER_EPOCH))
         finally:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tierd.base.disk import Disk
+from tierd.base.errors import DiskFull
 from tierd.storage.errors import StorageFailed
 from tierd.storage.names import PARTITION_METADATA, Suffix, snapshot_file
 from tierd.storage.segment import Segment
@@ -34,7 +35,7 @@ class FlushJob:
             self._fsync(self._directory, self._disk.fsync_dir)
             if self.parent is not None:
                 self._disk.fsync_dir(self.parent)
-        except OSError as error:
+        except (OSError, DiskFull) as error:
             self.failed = True
             raise StorageFailed(
                 f"{self._directory}: flush failed: {error}; restart to recover from the disk"

@@ -30,6 +30,10 @@ class Lineage:
         except (FileNotFoundError, CorruptFile):
             return None
 
+    def rehome(self, directory: Path, disk: Disk) -> None:
+        """The same file lies in *directory* now."""
+        self._path, self._disk = directory / LEADER_EPOCH_CHECKPOINT, disk
+
     @property
     def entries(self) -> tuple[EpochEntry, ...]:
         return tuple(self._entries)

@@ -310,12 +310,12 @@ class Log:
         """Move log start up to *offset*, durable before any file goes, and drop the segments below; log start now."""
         offset = min(offset, self.log_end)
         if offset > self.log_start:
+            self._context.persist_start(self.name, offset)  # may find the disk full: then nothing has moved
             self.log_start = offset
-            self._context.persist_start(self.name, offset)
-            if self._lineage.cut_start(offset):
-                self._lineage.save()
             self._drop_below(offset)
             self._find_last_stable()
+            if self._lineage.cut_start(offset):
+                self._lineage.save()
         return self.log_start
 
     def evict(self, local_start: int) -> int:
@@ -349,6 +349,30 @@ class Log:
             self._segments, self.recovery_point, self._sealed, self._context.disk, self._parent,
             active_to=self.log_end, closing=True,
         )  # fmt: skip
+
+    # -- another data directory --
+
+    def active_log(self) -> tuple[str, int]:
+        """Name of the `.log` that grows, and how many of its bytes count."""
+        active = self._segments.active
+        return active.handle.path.name, active.size_bytes
+
+    def settle_files(self) -> None:
+        """Write what the files still lack of what the log knows, for a copy of them. Raises DiskFull, OSError."""
+        self._segments.active.write_indexes(self._context.disk, trim=False)
+
+    def rehome(self, context: LogContext, directory: Path) -> None:
+        """Go on with the same files in *directory*, where all of them are durable; slices that are out keep theirs."""
+        for segment in self._segments:
+            self._context.indexes.forget(segment)
+            segment.rehome(directory, context.fds, context.disk)
+        self._snapshots.rehome(directory, context.disk)
+        self._lineage.rehome(directory, context.disk)
+        self._context, self.directory, self._parent = context, directory, None
+        self._reader = LogReader(self._segments, context.indexes)
+        self._times = TimeLookup(self._segments, context.indexes, self._reader)
+        self.compaction = self.compaction.rehomed(context)
+        self.recovery_point, self._sealed = self.log_end, self._segments.active.base
 
     def close(self) -> None:
         """Give back the descriptors; slices that are out keep theirs."""

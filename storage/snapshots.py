@@ -20,6 +20,10 @@ class Snapshots:
         self._disk = disk
         self._offsets = set(offsets)
 
+    def rehome(self, directory: Path, disk: Disk) -> None:
+        """The same files lie in *directory* now."""
+        self._directory, self._disk = directory, disk
+
     def __contains__(self, offset: int) -> bool:
         return offset in self._offsets
 

@@ -18,6 +18,7 @@ from tierd.remote import crc, s3_delete
 from tierd.remote.errors import Damaged, NotFound, PreconditionFailed, RequestRefused
 from tierd.remote.ranges import http_range
 from tierd.remote.retry import Retrier, RetryPolicy
+from tierd.remote.s3_body import body_of
 from tierd.remote.s3_client import S3Options, http_headers, make_client
 from tierd.remote.s3_errors import MAPPED, mapped
 from tierd.remote.s3_upload import S3Upload
@@ -72,7 +73,7 @@ class S3Store:
         if_none_match: bool = False,
         if_match: str | None = None,
     ) -> ObjectInfo:
-        body = data if isinstance(data, bytes) else bytes(data)
+        view = memoryview(data)
         conditions: dict[str, Any] = {"IfNoneMatch": "*"} if if_none_match else {}
         if if_match is not None:
             conditions["IfMatch"] = if_match
@@ -83,18 +84,18 @@ class S3Store:
                     key,
                     self.client.put_object,
                     Key=key,
-                    Body=body,
+                    Body=body_of(view),
                     ChecksumCRC32C=crc.to_header(crc32c),
                     Metadata=dict(metadata or {}),
                     **conditions,
                 )
             except (PreconditionFailed, NotFound) as refused:
-                return self._ours(key, body, refused, failures)
-            return self.stored(key, answer, len(body), crc32c, metadata)
+                return self._ours(key, view, refused, failures)
+            return self.stored(key, answer, view.nbytes, crc32c, metadata)
 
         return self._retrier.run(send)
 
-    def _ours(self, key: str, body: bytes, refused: PreconditionFailed | NotFound, failures: int) -> ObjectInfo:
+    def _ours(self, key: str, body: memoryview, refused: PreconditionFailed | NotFound, failures: int) -> ObjectInfo:
         """A condition failed: after a failed try the object in the way may be ours, its answer lost."""
         if failures:
             try:

@@ -11,6 +11,7 @@ from typing_extensions import Buffer
 from tierd.remote import crc
 from tierd.remote.errors import NotFound, RequestRefused
 from tierd.remote.retry import Retrier
+from tierd.remote.s3_body import body_of
 from tierd.remote.store import ObjectInfo
 
 if TYPE_CHECKING:
@@ -33,24 +34,28 @@ class S3Upload:
         self._lock = threading.Lock()
 
     def put_part(self, number: int, data: Buffer, *, crc32c: int) -> None:
-        body = data if isinstance(data, bytes) else bytes(data)
-        guard = self._guard(body, crc32c)
-        answer = self._store.retried(
-            self.key,
-            self._store.client.upload_part,
-            Key=self.key,
-            UploadId=self.upload_id,
-            PartNumber=number,
-            Body=body,
-            **guard,
-        )
+        view = memoryview(data)
+        guard = self._guard(view, crc32c)
+
+        def send(failures: int) -> Any:
+            return self._store.call(
+                self.key,
+                self._store.client.upload_part,
+                Key=self.key,
+                UploadId=self.upload_id,
+                PartNumber=number,
+                Body=body_of(view),
+                **guard,
+            )
+
+        answer = self._retrier.run(send)
         named = {"PartNumber": number, "ETag": answer["ETag"]}
         if "ChecksumCRC32C" in guard:
             named["ChecksumCRC32C"] = guard["ChecksumCRC32C"]
         with self._lock:
-            self._parts[number] = (named, crc32c, len(body))
+            self._parts[number] = (named, crc32c, view.nbytes)
 
-    def _guard(self, body: bytes, crc32c: int) -> dict[str, str]:
+    def _guard(self, body: memoryview, crc32c: int) -> dict[str, str]:
         """What lets the server see damage on the way. MD5 costs thirty times as much: only without CRC-32C."""
         if self._store.features.part_checksums:
             return {"ChecksumCRC32C": crc.to_header(crc32c)}

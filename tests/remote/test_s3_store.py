@@ -114,6 +114,19 @@ def test_a_create_that_somebody_else_won_is_not_ours(store: Faulty) -> None:
         put(store, "claim", b"mine", if_none_match=True)
 
 
+def test_a_large_view_is_sent_from_its_start_again(store: Faulty) -> None:
+    data = memoryview(bytearray(bytes(range(256)) * (PART // 256 + 1000)))
+    store.fault = losing("put_object")
+    put(store, "k", data)  # type: ignore[arg-type]
+    store.fault = losing("upload_part")
+    upload = store.begin_upload("parts", part_bytes=PART)
+    for number, at in enumerate(range(0, len(data), PART), 1):
+        part = data[at : at + PART]
+        upload.put_part(number, part, crc32c=crc.crc32c(part))
+    upload.complete()
+    assert store.get("k") == store.get("parts") == data
+
+
 def test_a_completion_whose_answer_was_lost(store: Faulty) -> None:
     upload = store.begin_upload("big", part_bytes=PART)
     upload.put_part(1, b"x", crc32c=crc.crc32c(b"x"))

@@ -28,6 +28,7 @@ from tierd.storage.records import iter_records
 from tierd.storage.snapshot import parse_snapshot
 from tierd.storage.view import PartitionView, SegmentView
 from tierd.tiering import deletion, sidecars
+from tierd.tiering.buffers import PartBuffers
 from tierd.tiering.catalog import Catalog
 from tierd.tiering.copier import Abandoned, Copier, CopierParts, Ownership
 from tierd.tiering.opening import settle
@@ -54,7 +55,7 @@ class Bench:
             clock=self.clock,
             uploads=self.uploads,
             node_id=1,
-            part_bytes=part_bytes,
+            buffers=PartBuffers(part_bytes),
             settle_ms=1000,
             abandon_ms=100_000,
         )

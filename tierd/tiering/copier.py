@@ -1,14 +1,13 @@
 """Copies one closed segment into the bucket (BUCKET.md, "Writing a segment"). Blocking; runs in a thread.
 
-Order: catalog COPY_STARTED -> `.log` -> `.indexes` -> answers compared -> `.rsm-manifest` (the commit point) ->
+Order: catalog COPY_STARTED -> `.log` and `.indexes` -> answers compared -> `.rsm-manifest` (the commit point) ->
 catalog COPY_FINISHED. Each try has a new segment id. A batch that fails its check stops the copy before the commit.
 """
 
 import os
-from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future
-from contextlib import contextmanager, suppress
+from concurrent.futures import Executor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,26 +15,25 @@ from tierd.base.clock import Clock
 from tierd.base.errors import CorruptFile, RemoteUnavailable, TierdError
 from tierd.base.ids import Uuid
 from tierd.remote.chunks import plain_chunks
-from tierd.remote.crc import combine, crc32c
-from tierd.remote.errors import Damaged, PreconditionFailed
+from tierd.remote.crc import crc32c
+from tierd.remote.errors import PreconditionFailed
 from tierd.remote.extras import SegmentExtras, to_metadata
 from tierd.remote.indexes import join_indexes
 from tierd.remote.keys import Keys, SegmentName
 from tierd.remote.manifest import Manifest, encode_manifest
-from tierd.remote.store import ObjectInfo, ObjectStore
+from tierd.remote.store import ObjectStore
 from tierd.storage import names
 from tierd.storage.header import HEADER_BYTES, parse_header
 from tierd.storage.records import iter_records
 from tierd.storage.view import PartitionView, SegmentView
 from tierd.tiering import sidecars
+from tierd.tiering.buffers import PartBuffers
 from tierd.tiering.catalog import Catalog
+from tierd.tiering.log_upload import LogUpload, compare
 from tierd.tiering.rows import NO_LAYOUT, CatalogSegment
 from tierd.tiering.segments import RemoteSegment
 from tierd.tiering.states import CopyState
 from tierd.tiering.walk import SegmentWalker
-
-PARTS_AHEAD = 2
-"""Parts of one segment in flight beside the one being read and checked."""
 
 
 class Abandoned(TierdError):
@@ -60,8 +58,8 @@ class CopierParts:
     clock: Clock
     uploads: Executor
     """Sends parts; its threads bound the uploads of all copies together."""
+    buffers: PartBuffers
     node_id: int
-    part_bytes: int
     settle_ms: int
     """Longest time after which a request in flight can still take effect."""
     abandon_ms: int
@@ -155,20 +153,52 @@ class Copier:
 
     # --- the objects -------------------------------------------------------------------------------------------------
     def _upload(self, row: CatalogSegment) -> tuple[CatalogSegment, bytes]:
-        """`.log` and `.indexes`, checked; the row with all facts and the manifest that would commit it."""
+        """`.log` and `.indexes`, checked; the row with all facts and the manifest that would commit it.
+
+        `.indexes` is made and sent while the last parts of `.log` are on their way.
+        """
         walker = SegmentWalker(self._segment.base, self._segment.next_base, str(self._path))
-        with _opened(self._path, self._segment.size_bytes) as fd:
-            log = self._upload_log(fd, walker)
-            largest_offset = _first_largest(walker, fd, str(self._path))
+        sending = self._log_upload(walker)
+        try:
+            with _opened(self._path, self._segment.size_bytes) as fd:
+                crc = sending.send(fd)
+                largest_offset = _first_largest(walker, fd, str(self._path))
+            ready = self._send_indexes(row, walker, crc, largest_offset)
+            log = sending.finish()
+        except (TierdError, OSError):
+            sending.abort()
+            raise
+        ready = replace(ready, remote=replace(ready.remote, log_etag=log.etag))
+        self._check_going()
+        manifest = encode_manifest(self._manifest(ready))
+        return replace(ready, manifest_bytes=len(manifest)), manifest
+
+    def _log_upload(self, walker: SegmentWalker) -> LogUpload:
+        parts = self._parts
+        return LogUpload(
+            store=parts.store,
+            uploads=parts.uploads,
+            buffers=parts.buffers,
+            key=self._stem + ".log",
+            path=self._path,
+            size_bytes=self._segment.size_bytes,
+            walker=walker,
+            hints=to_metadata(SegmentExtras(epoch=self._owner.epoch, incarnation=self._owner.incarnation)),
+            check_going=self._check_going,
+            on_bytes=self._on_bytes,
+        )
+
+    def _send_indexes(
+        self, row: CatalogSegment, walker: SegmentWalker, log_crc: int, largest_offset: int | None
+    ) -> CatalogSegment:
         beside = sidecars.load(self._view, self._segment, walker)
         body, layout = join_indexes(beside.files)
-        indexes_crc = crc32c(body)
+        crc = crc32c(body)
         remote = replace(
             row.remote,
             indexes_bytes=len(body),
-            log_etag=log.etag,
-            log_crc=log.crc32c,
-            indexes_crc=indexes_crc,
+            log_crc=log_crc,
+            indexes_crc=crc,
             layout=layout,
             largest_timestamp_ms=_largest_ms(walker),
             largest_timestamp_offset=largest_offset,
@@ -176,66 +206,9 @@ class Copier:
         )
         ready = replace(row, remote=remote, records=walker.records)
         self._check_going()
-        indexes = self._parts.store.put(
-            remote.indexes_key, body, crc32c=indexes_crc, metadata=to_metadata(self._extras(ready))
-        )
-        _compare(indexes, len(body), indexes_crc)
-        ready = replace(ready, remote=replace(remote, indexes_etag=indexes.etag))
-        self._check_going()
-        manifest = encode_manifest(self._manifest(ready))
-        return replace(ready, manifest_bytes=len(manifest)), manifest
-
-    def _upload_log(self, fd: int, walker: SegmentWalker) -> ObjectInfo:
-        size, part_bytes = self._segment.size_bytes, self._parts.part_bytes
-        key, store = self._stem + ".log", self._parts.store
-        if size <= part_bytes:
-            data = _pread(fd, size, 0, self._path)
-            walker.feed(memoryview(data))
-            walker.finish()
-            self._check_going()
-            crc = crc32c(data)
-            info = store.put(key, data, crc32c=crc, metadata=self._hints())
-            self._on_bytes(size)
-            _compare(info, size, crc)
-            return replace(info, crc32c=crc)
-        return self._upload_parts(key, fd, walker)
-
-    def _upload_parts(self, key: str, fd: int, walker: SegmentWalker) -> ObjectInfo:
-        """Multipart: one part is read and checked while others are on their way."""
-        size, part_bytes = self._segment.size_bytes, self._parts.part_bytes
-        upload = self._parts.store.begin_upload(key, self._hints(), part_bytes=part_bytes)
-        flying: deque[Future[None]] = deque()
-        crc = 0
-
-        def send(number: int, data: bytes, part_crc: int) -> None:
-            upload.put_part(number, data, crc32c=part_crc)
-            self._on_bytes(len(data))
-
-        try:
-            for number, position in enumerate(range(0, size, part_bytes), 1):
-                self._check_going()
-                data = _pread(fd, min(part_bytes, size - position), position, self._path)
-                walker.feed(memoryview(data))
-                part_crc = crc32c(data)
-                crc = combine(crc, part_crc, len(data))
-                while len(flying) >= PARTS_AHEAD:
-                    flying.popleft().result()
-                flying.append(self._parts.uploads.submit(send, number, data, part_crc))
-            walker.finish()
-            while flying:
-                flying.popleft().result()
-            self._check_going()
-            info = upload.complete()
-        except (TierdError, OSError):
-            _settle(flying)
-            with suppress(TierdError):  # the row that `run` leaves names the parts; its delete aborts them
-                upload.abort()
-            raise
-        _compare(info, size, crc)
-        return replace(info, crc32c=crc)
-
-    def _hints(self) -> dict[str, str]:
-        return to_metadata(SegmentExtras(epoch=self._owner.epoch, incarnation=self._owner.incarnation))
+        stored = self._parts.store.put(remote.indexes_key, body, crc32c=crc, metadata=to_metadata(self._extras(ready)))
+        compare(stored, len(body), crc)
+        return replace(ready, remote=replace(remote, indexes_etag=stored.etag))
 
     def _extras(self, row: CatalogSegment) -> SegmentExtras:
         return SegmentExtras(
@@ -292,27 +265,6 @@ def _opened(path: Path, size_bytes: int) -> Iterator[int]:
         yield fd
     finally:
         os.close(fd)
-
-
-def _pread(fd: int, length: int, position: int, path: Path) -> bytes:
-    data = os.pread(fd, length, position)
-    if len(data) != length:
-        raise CorruptFile(str(path), position + len(data), "the file ends early")
-    return data
-
-
-def _settle(flying: deque[Future[None]]) -> None:
-    """Wait for parts on their way, so that an abort leaves nothing behind; their errors do not matter any more."""
-    for future in flying:
-        future.cancel()
-        if not future.cancelled():
-            future.exception()
-
-
-def _compare(info: ObjectInfo, size_bytes: int, crc: int) -> None:
-    """Raise Damaged when the bucket's answer is not about the bytes that were sent."""
-    if info.size != size_bytes or (info.crc32c is not None and info.crc32c != crc):
-        raise Damaged(f"{info.key}: the bucket has {info.size} bytes (CRC {info.crc32c}), sent {size_bytes} ({crc})")
 
 
 def _largest_ms(walker: SegmentWalker) -> int | None:

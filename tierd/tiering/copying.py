@@ -13,6 +13,7 @@ from tierd.base.errors import CorruptFile, RemoteUnavailable, TierdError
 from tierd.base.ids import PartitionId
 from tierd.remote.view import Waiting
 from tierd.storage.view import PartitionView, SegmentView
+from tierd.tiering.buffers import PartBuffers
 from tierd.tiering.copier import Abandoned, Copier, CopierParts, Ownership
 from tierd.tiering.opening import settle
 from tierd.tiering.plan import CopyPlan, CopyState, plan_copy, uncopied, why_waiting
@@ -53,6 +54,7 @@ class Copying:
         threads = state.options.remote.copy_threads
         self._copies = ThreadPoolExecutor(threads, "copy")
         self._uploads = ThreadPoolExecutor(2 * threads, "upload")
+        self._buffers = PartBuffers(state.options.remote.part_bytes)
         self._queue: OrderedDict[PartitionId, None] = OrderedDict()
         self._attempts: dict[PartitionId, Attempt] = {}
         self._running: set[asyncio.Task[None]] = set()
@@ -139,6 +141,8 @@ class Copying:
         if not task.cancelled():
             task.result()  # what is not handled in _copy is a bug: the loop's handler ends the process
         self._pump()
+        if not self._running:
+            self._buffers.trim()
 
     # --- one copy ----------------------------------------------------------------------------------------------------
     async def _copy(self, view: PartitionView, segment: SegmentView, attempt: Attempt) -> None:
@@ -191,8 +195,8 @@ class Copying:
             catalog=state.catalog,
             clock=state.clock,
             uploads=self._uploads,
+            buffers=self._buffers,
             node_id=state.options.node_id,
-            part_bytes=state.options.remote.part_bytes,
             settle_ms=state.options.settle_ms,
             abandon_ms=state.options.age_guard_ms // 2,
         )

@@ -1,0 +1,42 @@
+"""What boto3 is given as the body of a PUT: any buffer, sent in large pieces and never copied.
+
+urllib3 asks a body for 16 KiB at a time (65,536 calls a GiB); it takes more, so `read` gives it more.
+"""
+
+import io
+
+from typing_extensions import Buffer
+
+PIECE_BYTES = 1024 * 1024
+"""Sent by one call, which the request's time-out bounds as a whole: small enough for a slow line."""
+SMALL_BYTES = 256 * 1024
+"""Up to here no `Expect: 100-continue` is asked for: the bytes cost less than the round trip."""
+
+
+class S3Body:
+    """A read-only file of *data*, which must not change before the request has ended."""
+
+    def __init__(self, data: Buffer) -> None:
+        self._view = memoryview(data).cast("B")
+        self._at = 0
+
+    def read(self, size: int = -1) -> memoryview | bytes:
+        """The next piece, whatever *size* is; b"" at the end."""
+        piece = self._view[self._at : self._at + PIECE_BYTES]
+        self._at += len(piece)
+        return piece or b""
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """botocore looks for the end, and rewinds for another try."""
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: len(self._view)}[whence]
+        self._at = start + offset
+        return self._at
+
+
+def body_of(data: Buffer) -> S3Body | bytearray:
+    """What to give boto3 as Body."""
+    view = memoryview(data)
+    return bytearray(view) if view.nbytes <= SMALL_BYTES else S3Body(view)

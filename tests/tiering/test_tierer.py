@@ -285,6 +285,34 @@ def test_a_head_on_its_way_does_not_come_back_behind_its_removal(tmp_path: Path)
     drive(tmp_path, work)
 
 
+def test_a_head_that_changes_again_costs_no_read_unless_somebody_else_wrote_it(tmp_path: Path) -> None:
+    async def work(bench: Bench) -> None:
+        view = bench.adopt("codec-none-0")
+        await bench.open(who())
+        await bench.copy()
+        key = KEYS.head("codec-none", view.id.topic_id, 0)
+        asked: list[str] = []
+        bench.store.before = lambda operation, about: asked.append(operation) if about == key else None
+
+        async def moved(log_start: int) -> list[str]:
+            asked.clear()
+            bench.local.set(view.id, log_start=log_start)
+            await bench.tierer.publisher.tick()
+            head = read_head(bench.store, KEYS, "codec-none", view.id.topic_id, 0)
+            assert head is not None
+            assert head.head.log_start == log_start
+            assert len(head.head.entries) == len(view.closed)
+            return asked[:-1]
+
+        assert await moved(10) == ["get_with_info", "put"]
+        assert await moved(20) == ["put"]
+        bench.store.keep(key, bench.store.get(key) + b"\n", None)
+        assert await moved(30) == ["put", "get_with_info", "put"]
+        assert await moved(40) == ["put"]
+
+    drive(tmp_path, work)
+
+
 def test_a_start_confirms_a_tombstone_that_an_earlier_run_wrote(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
         gone = TopicState(

@@ -3,12 +3,13 @@
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from tierd.base.errors import CorruptFile, TierdError
 from tierd.base.ids import PartitionId, Uuid
 from tierd.remote.errors import ClaimLost
-from tierd.remote.heads import Head, update_head
+from tierd.remote.heads import Head, StoredHead, update_head
 from tierd.remote.manifest import EpochStart
 from tierd.remote.topics import TopicFile, put_topic
 from tierd.storage.epochs import parse_epochs
@@ -32,6 +33,8 @@ class Publisher:
         self._on_tombstone = on_tombstone
         self._writing = asyncio.Lock()
         """One document at a time, removals too: a head that is removed does not come back behind its removal."""
+        self._stored: dict[PartitionId, StoredHead] = {}
+        """What this process wrote last, without entries: the next update needs no GET."""
 
     async def tick(self) -> None:
         """Everything that is dirty, after one look whether the bucket is still ours."""
@@ -50,6 +53,7 @@ class Publisher:
             bucket, part = self._state.bucket, partition.part
             await self._state.blocking(lambda: delete_head(bucket, partition.topic, part))
             self._state.catalog.drop_partition(part)
+            self._stored.pop(part, None)
 
     async def _topics(self, topics: Sequence[TopicState]) -> None:
         for topic in topics:
@@ -96,17 +100,19 @@ class Publisher:
         if row is None:
             return
         try:
-            update_head(
+            stored = update_head(
                 bucket.store,
                 bucket.keys,
                 lambda old: self._head(part, row.topic, old),
                 topic=row.topic,
                 topic_id=part.topic_id,
                 partition=part.partition,
+                known=self._stored.pop(part, None),
             )
         except TierdError:
             catalog.touch_head(part)
             raise
+        self._stored[part] = StoredHead(replace(stored.head, entries=()), stored.etag)
 
     def _head(self, part: PartitionId, topic: str, old: Head | None) -> Head:
         """The catalog's state; gaps, and a log start further on, stay as they are in the bucket."""

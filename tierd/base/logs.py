@@ -29,6 +29,8 @@ def to_stderr(level: str) -> None:
     handler.setFormatter(FactFormatter())
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
     logging.getLogger("tierd").setLevel(level.upper())
+    # It warns of every job that is due again while it still runs, which is meant: the next run does the work of both.
+    logging.getLogger("apscheduler").setLevel(logging.ERROR)
 
 
 def _fact(value: object) -> str:

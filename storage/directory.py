@@ -19,7 +19,6 @@ from tierd.storage.fdcache import FdCache
 from tierd.storage.flush import FlushJob
 from tierd.storage.folder_copy import FolderCopy
 from tierd.storage.folders import make_folder
-from tierd.storage.gaps import merged
 from tierd.storage.health import DirectoryHealth, WatchedDisk
 from tierd.storage.identity import identify, topic_id_of, write_topic_id
 from tierd.storage.indexcache import IndexCache
@@ -219,19 +218,11 @@ class LogDirectory:
         for cut in loaded.cuts:
             facts = {"partition": str(found.name), "base": cut.base, "position": cut.position, "bytes": cut.size_bytes}
             log.warning("cut and set aside: %s", cut.reason, extra=facts)
-        self._remember_gaps(found, loaded)
+        for start, stop in loaded.gaps:
+            log.error("offsets are lost", extra={"partition": str(found.name), "start": start, "stop": stop})
         opened = Log(self._context, found.name, found.topic_id, found.directory, found.settings, loaded)
         self.logs[found.name] = opened
         return opened
-
-    def _remember_gaps(self, found: Found, loaded: LoadedLog) -> None:
-        file = self.set_aside.gap_file(found.name, found.topic_id)
-        known = file.load(loaded.log_start)
-        for start, stop in loaded.gaps:
-            log.error("offsets are lost", extra={"partition": str(found.name), "start": start, "stop": stop})
-        loaded.gaps = merged([*known, *loaded.gaps])
-        if loaded.gaps != known:
-            file.save(loaded.gaps)
 
     def _rebuild(self, segment: Segment) -> Indexes:
         log.warning("an index is missing or wrong, rebuilding it", extra={"log": segment.where})

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tierd.base.disk import Disk
 from tierd.base.errors import DiskFull
+from tierd.config.topic import TopicSettings
 from tierd.storage.errors import StorageFailed
 from tierd.storage.names import PARTITION_METADATA, Suffix, snapshot_file
 from tierd.storage.segment import Segment
@@ -74,6 +75,14 @@ def flush_job(
     if parent is not None:
         files.append(active.directory / PARTITION_METADATA)
     return FlushJob(upto, active.base, disk, tuple(files), active.directory, parent)
+
+
+def flush_due(settings: TopicSettings, behind: int, quiet_ms: int) -> bool:
+    """Whether `flush.messages` or `flush.ms` asks for a flush of *behind* records, *quiet_ms* after the last one."""
+    if not behind:
+        return False
+    messages, ms = settings.flush_messages, settings.flush_ms
+    return (messages is not None and behind >= messages) or (ms is not None and quiet_ms >= ms)
 
 
 def _files(segment: Segment, end: int) -> list[Path]:

@@ -1,10 +1,12 @@
 """Which offsets a log has lost between segments that it kept, remembered in the state directory beside the bytes cut.
 
-Nothing on the disk tells a lost offset from one that was never given out: the finding is written down once.
+Nothing on the disk tells a lost offset from one that was never given out: the finding is written down once. It is
+judged once, too: by what the bucket has when the log begins, before a segment that was cut can be copied.
 """
 
 import json
 import logging
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tierd.base.disk import Disk, publish
@@ -18,31 +20,87 @@ Gap = tuple[int, int]
 """Offsets [start, stop)."""
 
 
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What the file says."""
+
+    found: tuple[Gap, ...] = ()
+    """Not judged yet."""
+    lost: tuple[Gap, ...] = ()
+    """The bucket did not have them either."""
+
+    def above(self, offset: int) -> "Recorded":
+        """Those that are not wholly below *offset*."""
+        return Recorded(_above(self.found, offset), _above(self.lost, offset))
+
+
+@dataclass(frozen=True, slots=True)
 class GapFile:
     """The gaps of one partition. A topic made anew under the same name has another id, and so another file."""
 
-    def __init__(self, root: Path, disk: Disk, name: TopicPartition, topic_id: Uuid) -> None:
-        self._path = root / partition_directory(name) / f"gaps-{topic_id}.json"
-        self._disk = disk
+    root: Path
+    disk: Disk = field(repr=False)
+    name: TopicPartition
+    topic_id: Uuid
 
-    def load(self, log_start: int) -> list[Gap]:
-        """Those that still matter; none when the file is missing or broken."""
+    @property
+    def _path(self) -> Path:
+        return self.root / partition_directory(self.name) / f"gaps-{self.topic_id}.json"
+
+    def load(self) -> Recorded:
+        """None of either kind when the file is missing or broken."""
         try:
-            found = [(int(start), int(stop)) for start, stop in json.loads(self._path.read_text())["gaps"]]
+            document = json.loads(self._path.read_text())
+            return Recorded(_pairs(document["found"]), _pairs(document["lost"]))
         except FileNotFoundError:
-            return []
+            return Recorded()
         except (ValueError, KeyError, TypeError) as error:
             log.warning("recorded gaps are not readable", extra={"file": str(self._path), "why": str(error)})
-            return []
-        return [gap for gap in found if gap[1] > log_start]
+            return Recorded()
 
-    def save(self, gaps: list[Gap]) -> None:
-        """Durable when it returns."""
-        make_folder(self._disk, self._path.parent)
-        publish(self._disk, self._path, json.dumps({"gaps": gaps}).encode())
+    def save(self, gaps: Recorded) -> None:
+        """Durable when it returns. Raises DiskFull, OSError."""
+        make_folder(self.disk, self._path.parent)
+        publish(self.disk, self._path, json.dumps({"found": gaps.found, "lost": gaps.lost}).encode())
 
 
-def merged(gaps: list[Gap]) -> list[Gap]:
+class Gaps:
+    """The gaps of one log. Loop thread only."""
+
+    def __init__(self, file: GapFile, found: list[Gap], log_start: int) -> None:
+        """*found* are those of this start."""
+        self._file = file
+        self._now = file.load()
+        self._become(Recorded(_merged((*self._now.found, *found)), self._now.lost).above(log_start))
+
+    def above(self, offset: int) -> tuple[Gap, ...]:
+        """All that are not wholly below *offset*."""
+        return _above(_merged((*self._now.found, *self._now.lost)), offset)
+
+    def found_within(self, start: int, stop: int) -> tuple[Gap, ...]:
+        """Those not judged yet that lie in [start, stop)."""
+        return tuple(gap for gap in self._now.found if start <= gap[0] and gap[1] <= stop)
+
+    def judge(self, healed: tuple[Gap, ...]) -> None:
+        """*healed* are gaps no more, the others are lost. Durable when it returns."""
+        left = (gap for gap in self._now.found if gap not in healed)
+        self._become(Recorded((), _merged((*self._now.lost, *left))))
+
+    def _become(self, gaps: Recorded) -> None:
+        if gaps != self._now:
+            self._file.save(gaps)
+            self._now = gaps
+
+
+def _above(gaps: tuple[Gap, ...], offset: int) -> tuple[Gap, ...]:
+    return tuple(gap for gap in gaps if gap[1] > offset)
+
+
+def _pairs(rows: list[list[int]]) -> tuple[Gap, ...]:
+    return tuple((int(start), int(stop)) for start, stop in rows)
+
+
+def _merged(gaps: tuple[Gap, ...]) -> tuple[Gap, ...]:
     """Sorted, each once, those that touch joined."""
     joined: list[Gap] = []
     for start, stop in sorted(gaps):
@@ -50,4 +108,4 @@ def merged(gaps: list[Gap]) -> list[Gap]:
             joined[-1] = joined[-1][0], max(stop, joined[-1][1])
         else:
             joined.append((start, stop))
-    return joined
+    return tuple(joined)

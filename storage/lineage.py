@@ -4,6 +4,7 @@ A pure list with its file beside it: every change that must last is published be
 """
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from pathlib import Path
 
 from tierd.base.disk import Disk, publish
@@ -75,6 +76,16 @@ class Lineage:
             return False
         kept = [EpochEntry(self._entries[at].epoch, start), *self._entries[at + 1 :]]
         return self._become(kept)
+
+    def precede(self, older: Sequence[EpochEntry]) -> bool:
+        """Put those of *older* in front that began before the first one here; say whether that changed anything."""
+        if not self._entries:
+            return self._become(list(older))
+        first, *others = self._entries
+        front = [entry for entry in older if entry.start_offset < first.start_offset]
+        if not front or front[-1].epoch > first.epoch:
+            return False  # nothing new, or not of this log's history
+        return self._become([*front, *(others if front[-1].epoch == first.epoch else self._entries)])
 
     def replace(self, entries: list[EpochEntry]) -> None:
         self._entries = entries

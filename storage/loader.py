@@ -46,6 +46,8 @@ class LoadedLog:
     cuts: list[Cut] = field(default_factory=list)
     gaps: list[tuple[int, int]] = field(default_factory=list)
     """Offsets [start, stop) that recovery lost between segments that it kept."""
+    forgetful: bool = False
+    """No file tells of the producers or epochs of batches below the first local segment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +119,7 @@ class _Loader:
             lineage = self._rebuild_lineage(segments, first)
         before = lineage.entries
         start = segments[first].base if log_end is None else log_end
-        recovery = self._producers_at(start, segments, snapshots, lineage)
+        recovery, remembered = self._producers_at(start, segments, snapshots, lineage)
         recall(recovery.producers, segments, start)
         reread = log_end is None
         if log_end is None:
@@ -131,9 +133,11 @@ class _Loader:
             snapshots.write(log_end, recovery.producers)
         point = log_end if self._given.clean else min(self._given.recovery_point, log_end)
         log_start = self._log_start(segments.first.base)
+        forgetful = segments.first.base > 0 and (rebuilt or not remembered)
         return LoadedLog(
-            segments, recovery.producers, lineage, snapshots, log_start, log_end, point, recovery.cuts, self._gaps
-        )
+            segments, recovery.producers, lineage, snapshots, log_start, log_end, point, recovery.cuts, self._gaps,
+            forgetful,
+        )  # fmt: skip
 
     def _recover_from(self, segments: Segments) -> int:
         # A clean stop whose active segment turns out broken: that one is read again.
@@ -206,15 +210,18 @@ class _Loader:
             walk_segment(segments[i], on_batch, meter=self._meter)
         return lineage
 
-    def _producers_at(self, start: int, segments: Segments, snapshots: Snapshots, lineage: Lineage) -> Recovery:
-        """Producer state of all batches below *start*: the newest good snapshot, and a replay from there."""
+    def _producers_at(
+        self, start: int, segments: Segments, snapshots: Snapshots, lineage: Lineage
+    ) -> tuple[Recovery, bool]:
+        """Producer state of all batches below *start*: the newest good snapshot, and a replay from there; False when
+        there is no snapshot."""
         found = snapshots.newest(start, self._now_ms, self._name, self._context.set_aside)
         offset, producers = (segments.first.base, Producers()) if found is None else found
         recovery = Recovery(
             self._name, self._disk, self._context.set_aside, producers, lineage, self._now_ms, self._meter
         )
         if offset >= start:
-            return recovery
+            return recovery, found is not None
         for i, segment in enumerate(segments):
             next_base = segments.next_base(i)
             if segment.base >= start or (next_base is not None and next_base <= offset):
@@ -223,7 +230,7 @@ class _Loader:
                 snapshots.write(segment.base, producers)
             self._meter.expect(1, segment.size_bytes)
             recovery.replay(segment, offset)
-        return recovery
+        return recovery, found is not None
 
     def _recover(self, recovery: Recovery, segments: Segments, snapshots: Snapshots, first: int) -> int:
         """Read segments from number *first* on again; the log end."""

@@ -15,18 +15,18 @@ from tierd.storage.appending import Appended, SeedFiles, restart_empty, stamp, w
 from tierd.storage.batch import BatchHeader, patch
 from tierd.storage.compaction.of_log import Compaction
 from tierd.storage.context import LogContext
-from tierd.storage.epochs import EpochEntry, parse_epochs
+from tierd.storage.epochs import EpochEntry
 from tierd.storage.errors import OffsetOutOfRange, StorageFailed
-from tierd.storage.flush import FlushJob, flush_job
+from tierd.storage.flush import FlushJob, flush_due, flush_job
+from tierd.storage.gaps import Gap, Gaps
+from tierd.storage.healing import memory_of, recall
 from tierd.storage.loader import LoadedLog
 from tierd.storage.log_read import LogReader
 from tierd.storage.log_views import closed_views, partition_view
-from tierd.storage.producers import Producers
 from tierd.storage.recovery import Cut
 from tierd.storage.replay import aborted_entry, take_in
 from tierd.storage.roll import must_roll, roll_segments
 from tierd.storage.segment import Segment
-from tierd.storage.snapshot import parse_snapshot
 from tierd.storage.timelookup import TimeLookup
 from tierd.storage.validate import check_batch
 from tierd.storage.view import AbortedTxn, LogSlice, PartitionView, SegmentView, TimestampOffset
@@ -62,8 +62,9 @@ class Log:
         self.recovery_point = loaded.recovery_point
         self.cuts: list[Cut] = loaded.cuts
         """What recovery took out of it at this start."""
-        self.gaps: list[tuple[int, int]] = loaded.gaps
-        """Offsets [start, stop) that this start found lost between good segments: readers go on behind them."""
+        self.forgetful = loaded.forgetful
+        """Producers and epochs of batches that have left the disk are not known; `recall` tells of them."""
+        self._gaps = Gaps(context.set_aside.gap_file(name, topic_id), loaded.gaps, loaded.log_start)
         self.failed: str | None = None
         """Why the log takes no more appends, after a write or flush whose outcome is unknown."""
         self._sealed = self._segments[self._segments.find(loaded.recovery_point)].base
@@ -80,6 +81,11 @@ class Log:
         return f"Log({self.directory}, [{self.log_start}, {self.log_end}), local from {self.local_start})"
 
     @property
+    def gaps(self) -> tuple[Gap, ...]:
+        """Offsets [start, stop) that a start has found lost between good segments: readers go on behind them."""
+        return self._gaps.above(self.log_start)
+
+    @property
     def high_watermark(self) -> int:
         """There is one replica: what is appended is committed."""
         return self.log_end
@@ -89,6 +95,26 @@ class Log:
         self.last_stable = self.log_end if oldest is None else min(max(oldest[0], self.log_start), self.log_end)
 
     # -- beginning a run --
+
+    def recall(self, seed: SeedFiles, at: int) -> None:
+        """Let *seed*, which tells of all batches below *at*, stand for what the files have forgotten. Before `begin`;
+        in any thread, while nothing else uses the log. Raises CorruptFile, DiskFull, OSError."""
+        self._producers = recall(self._context, self.name, self._segments, self._snapshots, self._lineage, seed, at)
+        self._find_last_stable()
+        self.forgetful = False
+
+    def judge_gaps(self, start: int, stop: int) -> tuple[Gap, ...]:
+        """Leave lost offsets within [start, stop), what the bucket has, to the bucket: local start moves behind them.
+
+        Gives these. What is left is lost for good. Once in a run, before `begin`: later the bucket may have what was
+        left of a segment that was cut. Raises DiskFull, OSError.
+        """
+        healed = self._gaps.found_within(start, stop) if start <= self.local_start else ()
+        if healed:
+            self._context.persist_start(self.name, self.log_start)
+            self._drop_below(healed[-1][1])
+        self._gaps.judge(healed)
+        return healed
 
     def begin(self, epoch: int, first_append: int, seed: SeedFiles | None = None) -> None:
         """Enter the leader epoch of this run; needed before the first append, durable when it returns.
@@ -109,11 +135,7 @@ class Log:
         )
         self._context.persist_start(self.name, self.log_start)
         if seed is not None:
-            entries = parse_snapshot(seed.snapshot, "snapshot in the bucket")
-            self._producers = Producers.from_entries(entries, self._context.clock.now_ms())
-            self._lineage.replace(parse_epochs(seed.leader_epochs, "leader epochs in the bucket"))
-            # First: a start after a crash in between drops what lies beyond the old end, and comes here again.
-            self._lineage.save()
+            self._producers = memory_of(seed, self._lineage, self._context.clock.now_ms())
         restart_empty(self._context, self.name, self._segments, self._snapshots, self._producers, offset, self.settings)
         self.log_end = self.local_start = self.recovery_point = self._sealed = offset
         self._find_last_stable()
@@ -286,12 +308,7 @@ class Log:
     def flush_due(self, now_monotonic_ms: int) -> bool:
         """Whether `flush.messages` or `flush.ms` asks for `unflushed(active=True)`."""
         behind = self.log_end - self.recovery_point
-        if not behind:
-            return False
-        messages, ms = self.settings.flush_messages, self.settings.flush_ms
-        if messages is not None and behind >= messages:
-            return True
-        return ms is not None and now_monotonic_ms - self._flushed_ms >= ms
+        return flush_due(self.settings, behind, now_monotonic_ms - self._flushed_ms)
 
     def flushed(self, job: FlushJob) -> None:
         """*job* has run: move the recovery point, or take no more appends when it failed."""

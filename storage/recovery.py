@@ -91,7 +91,7 @@ class Recovery:
         producers: Producers,
         lineage: Lineage,
         now_ms: int,
-        meter: Meter,
+        meter: Meter | None = None,
     ) -> None:
         self._name = name
         self._disk = disk

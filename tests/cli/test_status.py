@@ -18,6 +18,7 @@ COLUMNS = {
     "local_start",
     "copied_to",
     "log_end",
+    "gaps",
     "local_bytes",
     "remote_bytes",
     "oldest_uncopied_ms",
@@ -56,6 +57,13 @@ def test_a_running_daemon_answers(capsys: pytest.CaptureFixture[str], tmp_path: 
 def test_json_is_the_daemons_own(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     with answering(tmp_path / "s", {"result": DOCUMENT, "exit": 0}):
         assert json.loads(tierd(capsys, "status", "--state", tmp_path / "s", "--json").out) == DOCUMENT
+
+
+def test_what_is_lost_is_said(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    row = {**ROW, "gaps": [[45, 70]]}
+    with answering(tmp_path / "s", {"result": {**DOCUMENT, "partitions": [row]}, "exit": 0}):
+        ended = tierd(capsys, "status", "--state", tmp_path / "s")
+    assert ended.out.splitlines()[-1] == "orders-3: offsets 45 to 69 are lost"
 
 
 def rows(capsys: pytest.CaptureFixture[str], *words: str | Path) -> dict[str, dict[str, Any]]:

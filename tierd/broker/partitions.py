@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from tierd.base.clock import Clock
 from tierd.base.errors import CorruptFile, StartRefused
 from tierd.base.ids import PartitionId, TopicPartition, Uuid
+from tierd.broker.mending import judge_gaps, recall
 from tierd.broker.partition import Partition
 from tierd.broker.ports import RemoteTier
 from tierd.broker.registry import Registry, TopicRow
@@ -202,6 +203,9 @@ class Partitions:
                 "the disk had fallen behind the bucket",
                 extra={"partition": str(partition), "log_end": logged.log_end, "copied_to": copied_to},
             )
+        elif logged.forgetful and copied_to is not None and tier is not None:
+            await recall(partition, copied_to, tier)
+        judge_gaps(partition)
         logged.begin(self.epoch, first, seed)
         _settle_log_start(partition, known=partition.name in self._known_starts)
         partition.tell(tier)

@@ -44,6 +44,7 @@ def _row(partition: Partition, tierer: RemoteStatus | None, has_tier: bool) -> d
         "local_start": logged.local_start,
         "copied_to": None if remote is None else remote.copied_to,
         "log_end": logged.log_end,
+        "gaps": [list(gap) for gap in logged.gaps],
         "local_bytes": logged.size_bytes,
         "remote_bytes": _remote_bytes(remote, has_tier),
         "oldest_uncopied_ms": None if tierer is None else tierer.oldest_uncopied_ms,

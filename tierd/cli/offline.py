@@ -19,6 +19,8 @@ from tierd.config.resolve import TopicDefaults
 from tierd.remote.view import RemotePartition, Waiting
 from tierd.storage import names
 from tierd.storage.checkpoints import parse_checkpoint
+from tierd.storage.disk import PosixDisk
+from tierd.storage.gaps import GapFile, Recorded
 from tierd.storage.index import OffsetIndex
 from tierd.storage.metadata import parse_partition_metadata
 from tierd.storage.scan import SegmentScan
@@ -26,6 +28,7 @@ from tierd.tiering.catalog import Catalog
 
 REGISTRY = "registry.sqlite"
 CATALOG = "catalog.sqlite"
+SET_ASIDE = "set-aside"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,8 @@ def offline_status(settings: Settings) -> dict[str, object]:
     catalog_path = settings.state_dir / CATALOG
     catalog = Catalog.open(catalog_path) if catalog_path.exists() else None
     try:
-        rows = [_row(layers, tp, known.get(tp.topic), local.get(tp), catalog) for tp in sorted(places)]
+        aside = settings.state_dir / SET_ASIDE
+        rows = [_row(layers, tp, known.get(tp.topic), local.get(tp), catalog, aside) for tp in sorted(places)]
     finally:
         if catalog is not None:
             catalog.close()
@@ -137,7 +141,12 @@ def _log_end(last: _Segment) -> int:
 
 
 def _row(
-    layers: TopicDefaults, tp: TopicPartition, topic: TopicRow | None, local: _Local | None, catalog: Catalog | None
+    layers: TopicDefaults,
+    tp: TopicPartition,
+    topic: TopicRow | None,
+    local: _Local | None,
+    catalog: Catalog | None,
+    set_aside: Path,
 ) -> dict[str, object]:
     topic_id = topic.id if topic else local.topic_id if local else None
     remote = catalog.remote_partition(PartitionId(topic_id, tp.partition)) if catalog and topic_id else None
@@ -157,11 +166,17 @@ def _row(
         "local_start": max(local.segments[0].base, log_start or 0) if local else log_end,
         "copied_to": copied_to,
         "log_end": log_end,
+        "gaps": _gaps(set_aside, tp, topic_id),
         "local_bytes": sum(segment.size_bytes for segment in local.segments) if local else 0,
         "remote_bytes": remote.size_bytes if remote else None if layers.tiering else 0,
         "oldest_uncopied_ms": _oldest_uncopied_ms(local, copied_to, log_end) if tiered else None,
         "waiting": asdict(waiting) if waiting else None,
     }
+
+
+def _gaps(set_aside: Path, tp: TopicPartition, topic_id: Uuid | None) -> list[list[int]]:
+    recorded = GapFile(set_aside, PosixDisk(), tp, topic_id).load() if topic_id else Recorded()
+    return [list(gap) for gap in (*recorded.found, *recorded.lost)]
 
 
 def _log_start(local: _Local | None, remote: RemotePartition | None) -> int | None:

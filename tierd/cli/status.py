@@ -62,6 +62,9 @@ def _show(document: Mapping[str, Any]) -> None:
     # a pipe has no width: no line may be cut there
     console = Console()
     console.print(table) if console.is_terminal else Console(width=500).print(table, soft_wrap=True)
+    for row in document["partitions"]:
+        for start, stop in row.get("gaps") or ():
+            click.echo(f"{row['topic']}-{row['partition']}: offsets {start} to {stop - 1} are lost")
 
 
 def _cells(row: Mapping[str, Any]) -> list[str]:

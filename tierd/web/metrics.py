@@ -51,6 +51,9 @@ METRICS: tuple[MetricRule, ...] = (
         "tierd_copied_to_offset", Kind.GAUGE, "Offset after the last copied one. Absent: nothing copied.", _PARTITION
     ),
     MetricRule("tierd_log_end_offset", Kind.GAUGE, "Offset that the next record gets.", _PARTITION),
+    MetricRule(
+        "tierd_lost_offsets", Kind.GAUGE, "Offsets that recovery found lost in the middle of the log.", _PARTITION
+    ),
     MetricRule("tierd_local_bytes", Kind.GAUGE, "Bytes of the log on the local disk.", _PARTITION),
     MetricRule("tierd_remote_bytes", Kind.GAUGE, "Bytes of the log in the bucket. Absent: not known.", _PARTITION),
     MetricRule(
@@ -95,6 +98,9 @@ def partition_samples(row: Mapping[str, object]) -> Iterator[Sample]:
         value = row.get(column)
         if isinstance(value, int):
             yield Sample(name, value, labels)
+    gaps = row.get("gaps")
+    if isinstance(gaps, list):
+        yield Sample("tierd_lost_offsets", sum(stop - start for start, stop in gaps), labels)
 
 
 class BrokerNumbers(Protocol):

@@ -125,7 +125,7 @@ def test_a_broken_middle_keeps_all_that_is_good(tmp_path: Path) -> None:
     log = directory.logs[TopicPartition("rd-flip-mid", 0)]
     assert (log.log_start, log.log_end) == (0, 200)
     assert [(cut.base, cut.next_offset) for cut in log.cuts] == [(35, 45)]
-    assert log.gaps == [(45, 70)]
+    assert log.gaps == ((45, 70),)
     assert "00000000000000000035.log.587-1987" in place.set_aside_files()
     source = golden("kafka") / "damaged" / "rd-flip-mid-0"
     whole = {path.name: path.read_bytes() for path in sorted(source.glob("*.log"))}
@@ -133,10 +133,10 @@ def test_a_broken_middle_keeps_all_that_is_good(tmp_path: Path) -> None:
     assert log_bytes(log) == b"".join(whole[name] for name in sorted(whole))
     directory.close(clean=True)
     again = place.open()
-    assert again.logs[log.name].gaps == [(45, 70)], "a later start, clean or not, still knows"
+    assert again.logs[log.name].gaps == ((45, 70),), "a later start, clean or not, still knows"
     again.logs[log.name].move_log_start(70)
     again.close(clean=True)
-    assert place.open().logs[log.name].gaps == []
+    assert place.open().logs[log.name].gaps == ()
 
 
 @pytest.mark.parametrize("kind", ["bad-index", "bad-index-size", "no-timeindex"])

@@ -1,0 +1,34 @@
+"""What the bucket mends of a local log that an unclean stop or a damaged disk has harmed, before the log begins."""
+
+import asyncio
+import logging
+
+from tierd.base.errors import CorruptFile, RemoteUnavailable
+from tierd.broker.partition import Partition
+from tierd.broker.ports import RemoteTier
+
+log = logging.getLogger(__name__)
+
+
+async def recall(partition: Partition, copied_to: int, tier: RemoteTier) -> None:
+    """Take the producers and epochs that the disk has forgotten from the bucket; it goes without when that is away:
+    then an old producer is a new one here, as in Kafka."""
+    facts: dict[str, object] = {"partition": str(partition), "copied_to": copied_to}
+    try:
+        seed = await tier.seed(partition.id)
+        await asyncio.get_running_loop().run_in_executor(None, partition.log.recall, seed, copied_to)
+    except (RemoteUnavailable, CorruptFile) as error:
+        log.error("older producers and epochs are not known", extra={**facts, "why": str(error)})
+    else:
+        log.warning("older producers and epochs were taken from the bucket", extra=facts)
+
+
+def judge_gaps(partition: Partition) -> None:
+    """Offsets that recovery found lost are not, where the bucket has them: reads go there."""
+    remote, logged = partition.remote, partition.log
+    if not logged.gaps:
+        return
+    start, stop = (0, 0) if remote is None else (remote.start or 0, remote.copied_to or 0)
+    for gap in logged.judge_gaps(start, stop):
+        facts = {"partition": str(partition), "gap": gap, "local_start": logged.local_start}
+        log.warning("lost offsets are in the bucket, and read from there", extra=facts)

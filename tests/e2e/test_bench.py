@@ -1,0 +1,99 @@
+"""`python -m bench` measures what it says, and its table holds what was measured."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench.bucket_rows import Waits
+from bench.measure import GIB, MIB, Sample, interleaved, timed
+from bench.rows import Row, batch_of
+from bench.servers import KAFKA
+from bench.table import as_json, throughput, waits
+from tierd.storage.batch import check_crc, parse_header
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.e2e
+def test_a_small_run_of_the_command(tmp_path: Path) -> None:
+    figures = tmp_path / "figures.json"
+    words = ["produce-64k", "fetch-1m", "--no-kafka", "--mib", "8", "--rounds", "1", "--json", str(figures)]
+    done = subprocess.run(
+        [sys.executable, "-m", "bench", *words, "--place", str(tmp_path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "| produce, 64 KiB batches" in done.stdout
+    assert "round 1 of 1: tierd" in done.stderr
+    written = json.loads(figures.read_text())
+    assert written["machine"] in done.stdout
+    assert [(line["row"], line["server"]) for line in written["rows"]] == [
+        ("produce, 64 KiB batches", "bare loop"),
+        ("produce, 64 KiB batches", "tierd"),
+        ("local fetch, 1 MiB", "bare loop"),
+        ("local fetch, 1 MiB", "tierd"),
+    ]
+    assert all(line["mb_per_s"][1] > 0 and line["cpu_s_per_gib"][1] > 0 for line in written["rows"])
+    assert not list(tmp_path.glob("tierd-bench-*"))
+
+
+def test_lines_are_medians_and_ratios_of_medians() -> None:
+    def sample(seconds: float, cpu_s: float) -> Sample:
+        return Sample(GIB, seconds, {"broker": cpu_s, "tierer": 2 * cpu_s}, requests=150)
+
+    row = Row(
+        name="upload",
+        bare="bare PUT",
+        samples={
+            "bare PUT": [Sample(GIB, 1.0, {"bare": 0.5})],
+            "tierd": [sample(4.0, 0.1), sample(2.0, 0.2), sample(1.0, 0.3)],
+            KAFKA: [Sample(GIB, 8.0, {"kafka": 4.0})],
+        },
+        private_mib={"tierd": {"broker": 60.0}},
+    )
+    bare, tierd, kafka = throughput(row)
+    assert bare["of_bare"] is None
+    assert tierd["of_bare"] == pytest.approx(0.5)
+    assert tierd["of_kafka"] == pytest.approx(4)
+    assert kafka["of_kafka"] is None
+    assert tierd["mb_per_s"] == pytest.approx([GIB / 4e6, GIB / 2e6, GIB / 1e6])
+    assert tierd["cpu_s_per_gib"] == pytest.approx([0.3, 0.6, 0.9])
+    assert tierd["cpu_by_process"] == pytest.approx({"broker": 0.2, "tierer": 0.4})
+    assert tierd["requests_per_gib"] == pytest.approx(150)
+    assert tierd["private_mib"] == {"broker": 60.0}
+
+    first = Waits(name="first", bare="GET", ms={"GET": [float(n) for n in range(100)], "tierd": [99.0, 100.0, 101.0]})
+    get, ours = waits(first)
+    assert (get["p50_ms"], get["p99_ms"]) == (50, 99)
+    assert (ours["p50_ms"], ours["of_bare"]) == (100, 2)
+    assert len(json.loads(as_json([row, first], "a machine"))["rows"]) == 5
+
+
+def test_rounds_are_interleaved_and_the_first_does_not_count() -> None:
+    order: list[str] = []
+
+    def run(name: str) -> Sample:
+        order.append(name)
+        return timed(lambda: MIB, {}, lambda: len(order))
+
+    taken = interleaved({"a": lambda: run("a"), "b": lambda: run("b")}, 2)
+    assert order == ["a", "b"] * 3
+    assert [len(samples) for samples in taken.values()] == [2, 2]
+    assert taken["a"][0].requests == 0
+
+
+@pytest.mark.parametrize("size", [64 * 1024, MIB])
+def test_batches_are_as_large_as_they_say(size: int) -> None:
+    raw = memoryview(bytearray(batch_of(size)))
+    header = parse_header(raw)
+    assert 0.95 * size < len(raw) <= size
+    assert header.size_bytes == len(raw)
+    assert header.count > 60
+    assert check_crc(raw, 0, len(raw))

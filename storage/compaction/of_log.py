@@ -53,12 +53,6 @@ class Compaction:
         """What the checkpoint says. Recovery may have cut the log below it."""
         self.cleaned_to = None if cleaned_to is None else min(cleaned_to, self._log.log_end)
 
-    def rehomed(self, context: LogContext) -> "Compaction":
-        """The same in another data directory; none is running."""
-        moved = Compaction(self._log, self._segments, self._snapshots, context, self._producers)
-        moved.cleaned_to = self.cleaned_to
-        return moved
-
     def plan(self, copied_to: int | None, now_ms: int) -> CleanPlan | None:
         """What to clean now. Raises CorruptFile, OSError."""
         return plan_clean(self._log.view(), copied_to, self._first_timestamp, now_ms)

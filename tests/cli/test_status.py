@@ -64,6 +64,10 @@ def test_what_is_lost_is_said(capsys: pytest.CaptureFixture[str], tmp_path: Path
     with answering(tmp_path / "s", {"result": {**DOCUMENT, "partitions": [row]}, "exit": 0}):
         ended = tierd(capsys, "status", "--state", tmp_path / "s")
     assert ended.out.splitlines()[-1] == "orders-3: offsets 45 to 69 are lost"
+    with answering(tmp_path / "u", {"result": {**DOCUMENT, "unidentified": ["/d/t-0"], "set_aside": 2}, "exit": 0}):
+        ended = tierd(capsys, "status", "--state", tmp_path / "u")
+    assert ended.out.splitlines()[-2].startswith("/d/t-0 is not opened: ")
+    assert ended.out.splitlines()[-1].startswith("2 damaged files")
 
 
 def rows(capsys: pytest.CaptureFixture[str], *words: str | Path) -> dict[str, dict[str, Any]]:

@@ -28,6 +28,8 @@ async def status(partitions: Partitions, tier: RemoteTier | None) -> dict[str, o
         "running": True,
         "epoch": partitions.epoch,
         "claim": None if claim is None else str(claim.state),
+        "set_aside": sum(directory.set_aside.count for directory in partitions.directories),
+        "unidentified": [str(path) for directory in partitions.directories for path in directory.unidentified.values()],
         "partitions": [_row(partition, known.get(partition.id), tier is not None) for partition in rows],
     }
 

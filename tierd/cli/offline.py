@@ -63,7 +63,8 @@ def offline_status(settings: Settings) -> dict[str, object]:
     finally:
         if catalog is not None:
             catalog.close()
-    return {"version": __version__, "running": False, "epoch": None, "claim": None, "partitions": rows}
+    unknown = {"epoch": None, "claim": None, "set_aside": None, "unidentified": None}
+    return {"version": __version__, "running": False, **unknown, "partitions": rows}
 
 
 def _data_dirs(settings: Settings) -> tuple[Path, ...]:

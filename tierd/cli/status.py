@@ -65,6 +65,10 @@ def _show(document: Mapping[str, Any]) -> None:
     for row in document["partitions"]:
         for start, stop in row.get("gaps") or ():
             click.echo(f"{row['topic']}-{row['partition']}: offsets {start} to {stop - 1} are lost")
+    for path in document.get("unidentified") or ():
+        click.echo(f"{path} is not opened: partition.metadata is missing or broken, and no registry knows the topic")
+    if document.get("set_aside"):
+        click.echo(f"{document['set_aside']} damaged files or parts of them were set aside at this start")
 
 
 def _cells(row: Mapping[str, Any]) -> list[str]:

@@ -60,6 +60,7 @@ class FileTier:
     views: list[PartitionView] = field(default_factory=list)
     topics: list[tuple[str, Uuid]] = field(default_factory=list)
     deleted: list[tuple[str, Uuid]] = field(default_factory=list)
+    heads: list[PartitionId] = field(default_factory=list)
     gate: asyncio.Event | None = None
     fails: type[Exception] | None = None
     reads: int = 0
@@ -138,6 +139,11 @@ class FileTier:
 
     async def seed(self, part: PartitionId) -> Seed:
         raise RemoteUnavailable("no seed here")
+
+    async def publish_head(self, part: PartitionId) -> None:
+        if self.fails is not None:
+            raise self.fails("the bucket is away")
+        self.heads.append(part)
 
     def partition_changed(self, view: PartitionView) -> None:
         self.views.append(view)

@@ -5,15 +5,26 @@ import logging
 from concurrent.futures import ThreadPoolExecutor
 
 from tierd.base.clock import Clock
+from tierd.broker.config_apis import AlterConfigs, DescribeConfigs
 from tierd.broker.counters import Counters
+from tierd.broker.create_partitions import CreatePartitions
+from tierd.broker.delete_records import DeleteRecords
+from tierd.broker.directory_apis import (
+    AlterPartitionReassignments,
+    AlterReplicaLogDirs,
+    DescribeLogDirs,
+    ListPartitionReassignments,
+)
 from tierd.broker.dispatch import ControlHandler, Dispatch
 from tierd.broker.fetch import Fetch
 from tierd.broker.group_ports import OffsetsTopic, OneNode, TopicIds
 from tierd.broker.groups.coordinator import Coordinator
 from tierd.broker.groups.handlers import GroupHandlers
+from tierd.broker.homes import Home, NoDirectoryLeft
 from tierd.broker.housekeeping import Housekeeping
 from tierd.broker.list_offsets import ListOffsets
 from tierd.broker.metadata import Metadata
+from tierd.broker.moves import Moves
 from tierd.broker.partitions import Partitions
 from tierd.broker.ports import RemoteTier
 from tierd.broker.produce import Produce
@@ -51,13 +62,16 @@ class Broker:
         self.counters = Counters()
         self.housekeeping = Housekeeping(partitions, tier, clock, retention_check_ms=settings.retention_check_ms)
         self.topics = Topics(partitions, tier, clock)
+        self.moves = Moves(partitions, tier)
         self.address: tuple[str, int] | None = None
         self.housekeeping_task: asyncio.Task[None] | None = None
         """Ends only when the broker stops, or with an error that must end the daemon."""
+        self._moves_task: asyncio.Task[None] | None = None
         self._reads = None if tier is None else RemoteReads(tier, clock, self.counters)
         self._fetch = Fetch(partitions, self._reads, self.counters)
         self._readers = ThreadPoolExecutor(4, "reads")
         self._coordinator = Coordinator(self._offsets_topic(clock), clock)
+        self._delete_records = DeleteRecords(partitions, tier)
         produce = Produce(partitions, tier, clock, self.counters, appended=self.housekeeping.appended)
         control = self._control(ProducerIds(registry, clock, self._largest_producer_id), cluster_id)
         listener = settings.listener
@@ -78,16 +92,35 @@ class Broker:
         self.topics.resume()
         self.address = self.server.listen(self.settings.listener.host, self.settings.listener.port)
         self.housekeeping_task = asyncio.create_task(self.housekeeping.run())
+        self.partitions.outages.watch(asyncio.get_running_loop().call_soon_threadsafe, self._directory_failed)
+        self.moves.resume()
+        self._moves_task = asyncio.create_task(self.moves.run())
+        self._moves_task.add_done_callback(self._moves_ended)
         return self.address
+
+    def _directory_failed(self, home: Home) -> None:
+        self.partitions.take_offline(home)
+        if not self.partitions.directories:
+            self.housekeeping.fail(NoDirectoryLeft(self.partitions.homes.offline))
+
+    def _moves_ended(self, task: "asyncio.Task[None]") -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self.housekeeping.fail(error)
 
     async def stop(self, *, quick: bool = False) -> None:
         """Answer what is in work (not when *quick*), close all connections, end housekeeping. Logs stay open."""
         self._fetch.stop()
         await self.server.stop(0 if quick else STOP_GRACE_S)
         self._coordinator.close()
+        await self._delete_records.close()
         if self._reads is not None:
             await self._reads.close()
+        self.moves.stop()
+        if self._moves_task is not None:
+            await asyncio.wait({self._moves_task})
         self.housekeeping.stop()
+        self.partitions.outages.unwatch()
         if self.housekeeping_task is not None:
             await self.housekeeping_task
         self._readers.shutdown(wait=False)
@@ -126,6 +159,7 @@ class Broker:
         create = CreateTopics(
             self.topics, partitions, node_id=settings.node_id, default_partitions=settings.num_partitions
         )
+        alter = AlterConfigs(self.topics, partitions)
         groups = GroupHandlers(self._coordinator, TopicIds(partitions), OneNode(settings.node_id, self.advertised))
         return {
             ApiKey.LIST_OFFSETS: ListOffsets(partitions, self.tier),
@@ -133,6 +167,15 @@ class Broker:
             ApiKey.CREATE_TOPICS: create,
             ApiKey.DELETE_TOPICS: DeleteTopics(self.topics, partitions, deleted=self._coordinator.forget_topic),
             ApiKey.INIT_PRODUCER_ID: producer_ids,
+            ApiKey.DESCRIBE_LOG_DIRS: DescribeLogDirs(partitions, self.moves),
+            ApiKey.ALTER_REPLICA_LOG_DIRS: AlterReplicaLogDirs(partitions, self.moves),
+            ApiKey.ALTER_PARTITION_REASSIGNMENTS: AlterPartitionReassignments(partitions, settings.node_id),
+            ApiKey.LIST_PARTITION_REASSIGNMENTS: ListPartitionReassignments(),
+            ApiKey.DELETE_RECORDS: self._delete_records,
+            ApiKey.CREATE_PARTITIONS: CreatePartitions(self.topics, node_id=settings.node_id),
+            ApiKey.DESCRIBE_CONFIGS: DescribeConfigs(partitions, settings),
+            ApiKey.ALTER_CONFIGS: alter,
+            ApiKey.INCREMENTAL_ALTER_CONFIGS: alter,
             **groups.table(),
         }
 

@@ -16,7 +16,20 @@ log = logging.getLogger(__name__)
 class Partition:
     """Loop thread only. Offsets [log_start, local_start) are only in the bucket, [local_start, log_end) on the disk."""
 
-    __slots__ = ("_told", "_waiters", "deleted", "id", "internal", "log", "name", "remote", "silent_ms", "tried_ms")
+    __slots__ = (
+        "_told",
+        "_waiters",
+        "deleted",
+        "id",
+        "internal",
+        "log",
+        "name",
+        "offline",
+        "remote",
+        "silent_ms",
+        "tried_ms",
+        "unpublished_start",
+    )
 
     def __init__(self, log: Log, part: PartitionId, *, internal: bool) -> None:
         self.log = log
@@ -29,7 +42,11 @@ class Partition:
         """Monotonic time since which reads from the bucket have not come back; None while they do."""
         self.tried_ms = 0
         """Monotonic time of the last read begun from the bucket."""
+        self.unpublished_start: int | None = None
+        """Log start that DeleteRecords moved and the bucket's head does not have yet."""
         self.deleted = False
+        self.offline = False
+        """Its data directory has failed: nobody gets at it until the next start."""
         self._told: PartitionView | None = None
         self._waiters: dict[Callable[[], None], None] = {}
 
@@ -54,7 +71,7 @@ class Partition:
 
     def tell(self, tier: RemoteTier | None) -> None:
         """Show the tierer the whole state. A partition that cannot be read is not shown: nothing happens to it."""
-        if tier is None or self.deleted:
+        if tier is None or self.deleted or self.offline:
             return
         try:
             self._told = self.log.view()

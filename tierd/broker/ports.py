@@ -34,6 +34,9 @@ class RemoteTier(Protocol):
     async def seed(self, part: PartitionId) -> Seed:
         """Snapshot and leader epochs that belong to `copied_to`."""
 
+    async def publish_head(self, part: PartitionId) -> None:
+        """Return when the bucket's head says what the last `partition_changed` said (log start)."""
+
     def partition_changed(self, view: PartitionView) -> None:
         """Tell the tierer the whole state of a partition: after open, roll, flush of closed segments, evict, settings.
 

@@ -49,6 +49,7 @@ def _row(partition: Partition, tierer: RemoteStatus | None, has_tier: bool) -> d
         "gaps": [list(gap) for gap in logged.gaps],
         "local_bytes": logged.size_bytes,
         "remote_bytes": _remote_bytes(remote, has_tier),
+        "unpublished_log_start": partition.unpublished_start,
         "oldest_uncopied_ms": None if tierer is None else tierer.oldest_uncopied_ms,
         "waiting": None if waiting is None else {"reason": waiting.reason, "detail": waiting.detail},
     }

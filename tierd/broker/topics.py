@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from tierd.base.clock import Clock
 from tierd.base.errors import DiskFull, TierdError
@@ -126,6 +127,60 @@ class Topics:
                     self._tell_deleted(row)
             log.info("topic deleted", extra={"topic": topic.name, "topic_id": str(topic.id)})
 
+    async def grow(self, name: str, partitions: int, *, check_only: bool = False) -> None:
+        """Give the topic more partitions. Raises TopicRefused, DiskFull or OSError; made ones stay then."""
+        async with self._changing:
+            topic = self._partitions.topic(name)
+            if topic is None:
+                raise TopicRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+            have = topic.row.partitions
+            if (why := _growth_problem(topic, partitions)) is not None:
+                raise TopicRefused(ErrorCode.INVALID_PARTITIONS, why)
+            if check_only:
+                return
+            # The registry first: a start after a crash makes the partitions that are missing.
+            self._partitions.registry.set_partitions(topic.id, partitions)
+            topic.row = replace(topic.row, partitions=partitions)
+            for number in range(have, partitions):
+                self._partitions.add_partition(topic, number, self._tier)
+                if number % _A_TURN == _A_TURN - 1:
+                    await asyncio.sleep(0)
+            self._tell(topic)
+            log.info("partitions added", extra={"topic": name, "partitions": partitions, "before": have})
+
+    async def reconfigure(self, topic: Topic, config: Mapping[str, str], *, check_only: bool = False) -> None:
+        """Make *config* all that a client has set for the topic. Raises TopicRefused or DiskFull."""
+        async with self._changing:
+            if self._partitions.topic(topic.name) is not topic:
+                raise TopicRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{topic.name}' was deleted.")
+            defaults = self._partitions.defaults
+            try:
+                checked = defaults.check(topic.name, config, adopted=topic.row.adopted)
+            except TopicConfigError as error:
+                raise TopicRefused(ErrorCode.INVALID_CONFIG, str(error)) from error
+            self._refuse_untiering(topic, checked)
+            if check_only:
+                return
+            self._partitions.registry.set_config(topic.id, checked)
+            topic.row = replace(topic.row, config=checked)
+            topic.settings = defaults.resolve(topic.name, checked, adopted=topic.row.adopted)
+            for partition in topic.partitions.values():
+                partition.log.settings = topic.settings
+                partition.tell(self._tier)
+            self._partitions.generation += 1
+            self._tell(topic)
+            log.info("settings changed", extra={"topic": topic.name, "config": checked})
+
+    def _refuse_untiering(self, topic: Topic, config: Mapping[str, str]) -> None:
+        """Switching tiering off would leave what is only in the bucket unreadable; Kafka refuses likewise."""
+        now = self._partitions.defaults.resolve(topic.name, config, adopted=topic.row.adopted)
+        if topic.settings.remote_storage_enable and not now.remote_storage_enable:
+            raise TopicRefused(
+                ErrorCode.INVALID_CONFIG,
+                "Invalid value false for configuration remote.storage.enable: the topic is tiered, and what lies only "
+                "in the bucket would be lost. Set remote.log.copy.disable=true to copy no more, or delete the topic.",
+            )
+
     def _tell(self, topic: Topic) -> None:
         if self._tier is not None and not topic.internal:
             row = topic.row
@@ -138,6 +193,17 @@ class Topics:
         else:
             assert row.deleted_ms is not None
             self._tier.topic_deleted(row.name, row.id, row.partitions, row.deleted_ms)
+
+
+def _growth_problem(topic: Topic, partitions: int) -> str | None:
+    if topic.internal:
+        return f"{topic.name} is the broker's own: its partitions are counted once and for all."
+    if partitions <= topic.row.partitions:
+        verb = "already has" if partitions == topic.row.partitions else "currently has"
+        return f"The topic {topic.name} {verb} {topic.row.partitions} partition(s); it can only get more."
+    if partitions > MAX_PARTITIONS:
+        return f"Number of partitions must be 1 to {MAX_PARTITIONS}, got {partitions}."
+    return None
 
 
 def _new_id() -> Uuid:

@@ -326,6 +326,10 @@ class TierLink:
         seed: Seed = reply.seed
         return seed
 
+    async def publish_head(self, part: PartitionId) -> None:
+        self._must_be_ready()
+        await self._ask(lambda n: m.PublishHead(n, part))
+
     async def status(self) -> dict[PartitionId, RemoteStatus]:
         self._must_be_ready()
         reply = await self._ask(m.GetStatus)

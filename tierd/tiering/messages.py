@@ -69,6 +69,14 @@ class GetSeed:
 
 
 @dataclass(frozen=True, slots=True)
+class PublishHead:
+    """Answered by Done when the head in the bucket is that of the catalog, or by Failed."""
+
+    call: int
+    part: PartitionId
+
+
+@dataclass(frozen=True, slots=True)
 class GetStatus:
     call: int
 
@@ -233,6 +241,7 @@ Message = (
     | ByTime
     | LargestTimestamp
     | GetSeed
+    | PublishHead
     | GetStatus
     | Run
     | Stop

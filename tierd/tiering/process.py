@@ -113,6 +113,7 @@ class Process:
             m.ByTime: self._by_time,
             m.LargestTimestamp: self._largest,
             m.GetSeed: self._seed,
+            m.PublishHead: self._publish,
             m.GetStatus: self._status,
             m.Run: self._run,
             m.Stop: self._stop,
@@ -186,6 +187,10 @@ class Process:
 
     async def _seed(self, message: m.GetSeed) -> m.Message:
         return m.SeedFound(message.call, await self._open_tierer().seed(message.part))
+
+    async def _publish(self, message: m.PublishHead) -> m.Message:
+        await self._open_tierer().publish_head(message.part)
+        return m.Done(message.call)
 
     async def _status(self, message: m.GetStatus) -> m.Message:
         return m.StatusFound(message.call, tuple(self._open_tierer().status()))

@@ -178,6 +178,13 @@ class Tierer:
         if not task.cancelled():
             task.result()
 
+    async def publish_head(self, part: PartitionId) -> None:
+        """Write the head now. Raises RemoteUnavailable when that cannot be (yet)."""
+        if not await self.state.owned() or not await self.publisher.heads([part]):
+            raise RemoteUnavailable(
+                f"the head of {part} could not be written: {self.state.claim.detail or 'try again'}"
+            )
+
     # --- questions ---------------------------------------------------------------------------------------------------
     def status(self) -> list[RemoteStatus]:
         trouble = self.retention.trouble()

@@ -25,7 +25,16 @@ class ApiKey(IntEnum):
     API_VERSIONS = 18
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
+    DELETE_RECORDS = 21
     INIT_PRODUCER_ID = 22
+    ALTER_REPLICA_LOG_DIRS = 34
+    DESCRIBE_LOG_DIRS = 35
+    ALTER_PARTITION_REASSIGNMENTS = 45
+    LIST_PARTITION_REASSIGNMENTS = 46
+    DESCRIBE_CONFIGS = 32
+    ALTER_CONFIGS = 33
+    CREATE_PARTITIONS = 37
+    INCREMENTAL_ALTER_CONFIGS = 44
 
 
 class Versions(NamedTuple):
@@ -51,7 +60,16 @@ API: Final[dict[int, Versions]] = {
     ApiKey.API_VERSIONS: Versions(0, 4, 3),
     ApiKey.CREATE_TOPICS: Versions(2, 7, 5),
     ApiKey.DELETE_TOPICS: Versions(1, 6, 4),
+    ApiKey.DELETE_RECORDS: Versions(0, 2, 2),
     ApiKey.INIT_PRODUCER_ID: Versions(0, 5, 2),
+    ApiKey.ALTER_REPLICA_LOG_DIRS: Versions(1, 2, 2),
+    ApiKey.DESCRIBE_LOG_DIRS: Versions(1, 5, 2),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: Versions(0, 1, 0),
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: Versions(0, 0, 0),
+    ApiKey.DESCRIBE_CONFIGS: Versions(1, 4, 4),
+    ApiKey.ALTER_CONFIGS: Versions(0, 2, 2),
+    ApiKey.CREATE_PARTITIONS: Versions(0, 3, 2),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: Versions(0, 1, 1),
 }
 """What ApiVersions answers, in this order."""
 

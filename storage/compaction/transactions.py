@@ -13,16 +13,27 @@ from tierd.storage.records import iter_records
 from tierd.storage.txnindex import AbortedEntry
 
 
+class _Open:
+    """An aborted transaction that the walk is in."""
+
+    __slots__ = ("marker_offset", "met")
+
+    def __init__(self, marker_offset: int) -> None:
+        self.marker_offset = marker_offset
+        self.met = False
+        """Whether a batch of it was met."""
+
+
 class Transactions:
     """Fed with every batch of a walk in offset order. *aborted*: all aborted transactions that reach into the walk."""
 
     def __init__(self, aborted: Iterable[AbortedEntry]) -> None:
         entries = list(aborted)
         self._by_marker = {entry.marker_offset: entry for entry in entries}
-        self._ahead = [(entry.first_offset, entry.producer_id) for entry in entries]
+        self._ahead = [(entry.first_offset, entry.producer_id, entry.marker_offset) for entry in entries]
         heapify(self._ahead)
-        self._aborted: dict[int, bool] = {}
-        """Producer of an aborted transaction that is open at this point -> whether a batch of it was met."""
+        self._aborted: dict[int, _Open] = {}
+        """By producer."""
         self._committed: set[int] = set()
         """Producers with batches met of a transaction that was not aborted."""
 
@@ -31,8 +42,9 @@ class Transactions:
         if not header.transactional:
             return False
         self._advance(header.last_offset)
-        if header.producer_id in self._aborted:
-            self._aborted[header.producer_id] = True
+        aborted = self._aborted.get(header.producer_id)
+        if aborted is not None and header.base_offset < aborted.marker_offset:
+            aborted.met = True
             return True
         self._committed.add(header.producer_id)
         return False
@@ -44,7 +56,8 @@ class Transactions:
             return True  # it was emptied when nothing referred to it any more
         kind, _ = parse_control(next(iter_records(batch, header, where)))
         if kind == ControlType.ABORT:
-            return not self._aborted.pop(header.producer_id, False)
+            aborted = self._aborted.pop(header.producer_id, None)
+            return aborted is None or not aborted.met
         if kind == ControlType.COMMIT:
             if header.producer_id not in self._committed:
                 return True
@@ -56,5 +69,7 @@ class Transactions:
         return self._by_marker.get(marker_offset)
 
     def _advance(self, offset: int) -> None:
+        """Enter the transactions that have begun; of two of one producer the later, for the earlier has ended."""
         while self._ahead and self._ahead[0][0] <= offset:
-            self._aborted.setdefault(heappop(self._ahead)[1], False)
+            _, producer_id, marker_offset = heappop(self._ahead)
+            self._aborted[producer_id] = _Open(marker_offset)

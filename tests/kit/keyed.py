@@ -33,6 +33,7 @@ class History:
     written: dict[int, Record] = field(default_factory=dict)
     """Every data record by offset."""
     committed: list[Record] = field(default_factory=list)
+    markers: int = 0
     _pending: dict[int, list[Record]] = field(default_factory=dict)
 
     def write(self, log: Log, batches: int, *, roll: float = 0.1) -> None:
@@ -118,6 +119,7 @@ class History:
         )
         log.append(memoryview(bytearray(batch)), now_ms=self.clock_ms, internal=True)
         producer.sequence, producer.open = 0, False
+        self.markers += 1
         records = self._pending.pop(producer.producer_id, [])
         if commit:
             self.committed += records

@@ -42,6 +42,7 @@ class TopicSettings:
     segment_index_bytes: int = 10 * MIB
     segment_jitter_ms: int = 0
     segment_ms: int | None = 7 * DAY_MS
+    tierd_acks_durability: str = "cache"
     tierd_archive_max_age_ms: int | None = HOUR_MS
     tierd_delete_delay_ms: int = DAY_MS
     tierd_validate_records: str = "batch"
@@ -50,6 +51,11 @@ class TopicSettings:
     def roll_bytes(self) -> int:
         """A segment is rolled before it would grow above this."""
         return self.internal_segment_bytes if self.internal_segment_bytes is not None else self.segment_bytes
+
+    @property
+    def visible_when_durable(self) -> bool:
+        """Readers get to see a batch once it is on the disk; else as soon as it is in the page cache."""
+        return self.tierd_acks_durability == "disk" or self.flush_messages == 1
 
     @property
     def compacted(self) -> bool:

@@ -188,6 +188,11 @@ RULES: tuple[TopicRule, ...] = (
     ),
     _rule("segment.ms", _FOREVER_MS, "Age, by record timestamps, at which a segment is closed."),
     _rule(
+        "tierd.acks.durability",
+        Choice(("cache", "disk")),
+        "What acks=all waits for: cache is the page cache, as in Kafka; disk is fsync, and readers see nothing earlier.",
+    ),
+    _rule(
         "tierd.archive.max.age.ms",
         _NO_LIMIT_MS,
         "Age at which the active segment of a tiered partition is closed so that it can be copied: "

@@ -12,8 +12,9 @@ from tierd.remote.indexes import IndexFiles
 from tierd.remote.manifest import EpochStart
 from tierd.storage import names
 from tierd.storage.epochs import EpochEntry, encode_epochs, parse_epochs
-from tierd.storage.index import encode_entry, encode_index, parse_index
-from tierd.storage.timeindex import encode_time_entry, encode_time_index, parse_time_index
+from tierd.storage.index import encode_entry
+from tierd.storage.sparse import OffsetEntries, TimeEntries
+from tierd.storage.timeindex import encode_time_entry
 from tierd.storage.txnindex import parse_txn_index
 from tierd.storage.view import PartitionView, SegmentView
 from tierd.tiering.snapshots import snapshot_at
@@ -47,16 +48,17 @@ def load(view: PartitionView, segment: SegmentView, walked: SegmentWalker) -> Si
 
 def _sparse(view: PartitionView, segment: SegmentView) -> tuple[bytes, bytes]:
     """Offset and time index without padding; both made anew when either is missing or does not fit."""
-    directory = view.directory
+    directory, base = view.directory, segment.base
+    index, time_index = (directory / name(base) for name in (names.index_file, names.time_index_file))
     try:
-        offsets = parse_index((directory / names.index_file(segment.base)).read_bytes(), segment.base)
-        times = parse_time_index((directory / names.time_index_file(segment.base)).read_bytes(), segment.base)
+        offsets = OffsetEntries.from_bytes(index.read_bytes(), base, str(index), segment.size_bytes)
+        times = TimeEntries.from_bytes(time_index.read_bytes(), base, str(time_index), segment.next_base)
     except (FileNotFoundError, CorruptFile):
         return rebuild(directory, segment, view.settings.index_interval_bytes)
-    fits = all(entry.position < segment.size_bytes and entry.offset < segment.next_base for entry in offsets[-1:])
-    if not fits or any(entry.offset >= segment.next_base for entry in times) or (segment.size_bytes and not times):
+    beyond = len(offsets) and base + offsets.relatives[-1] >= segment.next_base
+    if beyond or (segment.size_bytes and not len(times)):
         return rebuild(directory, segment, view.settings.index_interval_bytes)
-    return encode_index(offsets, segment.base), encode_time_index(times, segment.base)
+    return offsets.to_bytes(), times.to_bytes()
 
 
 class _Builder:

@@ -75,11 +75,11 @@ class CleanedSegment:
         return self._directory / segment_file(self._base, suffix, Mark.CLEANED)
 
 
-def drop_cleaned(disk: Disk, directory: Path, base: int) -> None:
-    """Remove what a cleaning that is not wanted any more has left. Raises OSError."""
+def drop_files(disk: Disk, directory: Path, base: int, mark: Mark) -> None:
+    """Remove the files of a cleaned segment that is not wanted any more, those with *mark*. Raises OSError."""
     for suffix in (Suffix.LOG, Suffix.INDEX, Suffix.TIME_INDEX, Suffix.TXN_INDEX):
         try:
-            disk.unlink(directory / segment_file(base, suffix, Mark.CLEANED))
+            disk.unlink(directory / segment_file(base, suffix, mark))
         except FileNotFoundError:
             continue
 

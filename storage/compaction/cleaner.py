@@ -11,14 +11,14 @@ from tierd.base.disk import Disk
 from tierd.base.errors import DiskFull, TierdError
 from tierd.storage.batch import parse_header
 from tierd.storage.compaction.batches import BatchCleaner, Rules
-from tierd.storage.compaction.cleaned_segment import CleanedSegment, drop_cleaned, sweep_cleaned
+from tierd.storage.compaction.cleaned_segment import CleanedSegment, drop_files, sweep_cleaned
 from tierd.storage.compaction.grouping import Sized, groups
 from tierd.storage.compaction.job import CleanedGroup, CleanJob, CleanReport, Source
 from tierd.storage.compaction.offset_map import OffsetMap
 from tierd.storage.compaction.raw import plain_payload, raw_records
 from tierd.storage.compaction.transactions import Transactions
 from tierd.storage.header import BatchHeader
-from tierd.storage.names import Suffix, segment_file
+from tierd.storage.names import Mark, Suffix, segment_file
 from tierd.storage.scan import scan_segment
 
 OnGroup = Callable[[CleanedGroup], None]
@@ -104,7 +104,7 @@ class Cleaner:
             out.finish(append_ms)
         except BaseException:
             out.close()
-            drop_cleaned(self._disk, job.directory, base)
+            drop_files(self._disk, job.directory, base, Mark.CLEANED)
             raise
         self._after += out.size_bytes
         return CleanedGroup(

@@ -4,7 +4,6 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tierd.base.errors import DiskFull
 from tierd.storage.compaction.batches import LastBatch
 from tierd.storage.compaction.job import CleanedGroup, CleanJob, CleanReport, Source
 from tierd.storage.compaction.plan import CleanPlan, plan_clean
@@ -86,13 +85,16 @@ class Compaction:
 
     def swap_in(self, group: CleanedGroup) -> bool:
         """Readers see the cleaned segment from now on. False when an old one went meanwhile: then give the rest up,
-        for a tombstone must not go before what it deletes. Raises StorageFailed: a restart finishes or undoes it."""
+        for a tombstone must not go before what it deletes.
+
+        Raises DiskFull and OSError (the same holds), and StorageFailed: a restart finishes it.
+        """
         log = self._log
         try:
             return swap_in(self._context, self._segments, self._snapshots, group, log.settings.file_delete_delay_ms)
-        except (DiskFull, OSError) as error:
-            log.failed = f"a cleaned segment could not be swapped in: {error}"
-            raise StorageFailed(f"{log.directory}: {log.failed}; restart to recover from the disk") from error
+        except StorageFailed as error:
+            log.failed = str(error)
+            raise
 
     def flush(self) -> None:
         """Make the swaps so far durable; in any thread. Raises OSError."""

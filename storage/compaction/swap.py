@@ -12,9 +12,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tierd.base.disk import Disk
-from tierd.storage.compaction.cleaned_segment import drop_cleaned
+from tierd.base.errors import DiskFull
+from tierd.storage.compaction.cleaned_segment import drop_files
 from tierd.storage.compaction.job import CleanedGroup
 from tierd.storage.context import LogContext
+from tierd.storage.errors import StorageFailed
 from tierd.storage.names import Mark, Suffix, segment_file
 from tierd.storage.segment import Segment
 from tierd.storage.segments import Segments
@@ -33,22 +35,38 @@ def sources_of(segments: Segments, group: CleanedGroup) -> int | None:
 def swap_in(context: LogContext, segments: Segments, snapshots: Snapshots, group: CleanedGroup, delay_ms: int) -> bool:
     """False, and the cleaned files are gone, when one of the old segments is not there any more.
 
-    Loop thread only. After DiskFull or OSError nothing is known of the files: the log must not be written to.
+    Loop thread only. Raises DiskFull or OSError when the swap could not begin (nothing has changed then), and
+    StorageFailed when it could not be finished: the log must not be written to.
     """
     disk, directory = context.disk, segments.first.directory
     first = sources_of(segments, group)
     if first is None:
-        drop_cleaned(disk, directory, group.base)
+        drop_files(disk, directory, group.base, Mark.CLEANED)
         return False
-    _rename(disk, directory, group, Mark.CLEANED, Mark.SWAP)
+    try:
+        _rename(disk, directory, group, Mark.CLEANED, Mark.SWAP)
+    except (DiskFull, OSError):
+        for mark in (Mark.SWAP, Mark.CLEANED):  # in this order: without `.cleaned` a start would finish the swap
+            drop_files(disk, directory, group.base, mark)
+        raise
+    try:
+        _replace(context, segments, snapshots, group, first, delay_ms)
+    except (DiskFull, OSError) as error:
+        raise StorageFailed(f"{directory}: a cleaned segment is only half swapped in: {error}") from error
+    return True
+
+
+def _replace(
+    context: LogContext, segments: Segments, snapshots: Snapshots, group: CleanedGroup, first: int, delay_ms: int
+) -> None:
+    directory = segments.first.directory
     fresh = Segment(directory, group.base, context.fds, group.size_bytes, group.append_ms)
     fresh.has_txn_index = group.has_txn_index
     old = segments.replace(first, len(group.bases), fresh)
     for segment in old:
         context.indexes.forget(segment)
     _throw(context, snapshots, old, delay_ms)
-    _rename(disk, directory, group, Mark.SWAP, Mark.NONE)
-    return True
+    _rename(context.disk, directory, group, Mark.SWAP, Mark.NONE)
 
 
 def _throw(context: LogContext, snapshots: Snapshots, old: Sequence[Segment], delay_ms: int) -> None:

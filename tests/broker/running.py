@@ -16,9 +16,11 @@ from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
 
 from tierd.base.clock import Clock, SystemClock
+from tierd.base.disk import Disk
 from tierd.base.errors import RemoteUnavailable
 from tierd.base.ids import PartitionId, Uuid
 from tierd.broker.broker import Broker
+from tierd.broker.homes import Home
 from tierd.broker.local_tier import LocalLog
 from tierd.broker.partitions import Partitions, settings_for, topic_id_for
 from tierd.broker.ports import RemoteTier
@@ -42,7 +44,7 @@ T0 = 1_700_000_000_000
 
 def settings(root: Path, *, remote: bool = False, **overrides: Any) -> Settings:
     return Settings(
-        data_dirs=(root / "data",),
+        data_dirs=overrides.pop("data_dirs", (root / "data",)),
         state_dir=root / "state",
         listener=Listener(address=HostPort("127.0.0.1", 0)),
         remote=Remote(url=f"file:{root / 'bucket'}") if remote else Remote(),
@@ -172,6 +174,8 @@ class Running:
         self.config = config
         self.tier = tier
         self.clock = clock
+        self.disk: Disk = PosixDisk()
+        self.unusable: list[Home] = []
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="broker", daemon=True)
         self.problems: list[dict[str, Any]] = []
@@ -188,7 +192,7 @@ class Running:
         self.directories = [
             LogDirectory.open(
                 path,
-                PosixDisk(),
+                self.disk,
                 self.clock,
                 settings_for=settings_for(self.registry, defaults),
                 topic_id_for=topic_id_for(self.registry),
@@ -198,8 +202,9 @@ class Running:
                 reserve_bytes=0,
             )
             for path in self.config.data_dirs
+            if path.absolute() not in [home.path for home in self.unusable]
         ]
-        self.partitions = Partitions(self.registry, self.directories, defaults, self.clock)
+        self.partitions = Partitions(self.registry, self.directories, defaults, self.clock, unusable=self.unusable)
         self.partitions.load()
         self.local = LocalLog(self.partitions)
         self.local.tier = self.tier

@@ -116,14 +116,18 @@ class Broker:
         await self._delete_records.close()
         if self._reads is not None:
             await self._reads.close()
-        self.moves.stop()
-        if self._moves_task is not None:
-            await asyncio.wait({self._moves_task})
+        await self.stop_moves()
         self.housekeeping.stop()
         self.partitions.outages.unwatch()
         if self.housekeeping_task is not None:
             await self.housekeeping_task
         self._readers.shutdown(wait=False)
+
+    async def stop_moves(self) -> None:
+        """Moves under way begin anew at the next start."""
+        self.moves.stop()
+        if self._moves_task is not None:
+            await asyncio.wait({self._moves_task})
 
     async def status(self) -> dict[str, object]:
         """The document of `tierd status`."""

@@ -98,14 +98,18 @@ class Fetch:
                 partition = self._partitions.get(name, want.partition)
                 place = (topic, len(rows))
                 rows.append(_EMPTY)
-                rows[-1] = self._read(done, place, partition, want, committed)
+                if partition is None:
+                    done.failed = True
+                    rows[-1] = PartitionFetched(want.partition, self._partitions.missing(name, want.partition))
+                else:
+                    rows[-1] = self._read(done, place, partition, want, committed)
         return done
 
     def _read(
-        self, done: Round, place: tuple[int, int], partition: Partition | None, want: FetchPartition, committed: bool
+        self, done: Round, place: tuple[int, int], partition: Partition, want: FetchPartition, committed: bool
     ) -> PartitionFetched:
         refusal = _refusal(partition, want)
-        if refusal or partition is None:
+        if refusal:
             done.failed = True
             return PartitionFetched(want.partition, refusal)
         logged = partition.log
@@ -121,6 +125,7 @@ class Fetch:
             return PartitionFetched(want.partition, ErrorCode.KAFKA_STORAGE_ERROR)
         except (TierdError, OSError) as error:
             log.error("local read failed", extra={"partition": str(partition), "why": str(error)})
+            self._partitions.note(partition, error)
             done.failed = True
             return PartitionFetched(want.partition, code_of(error))
         return self._include(done, place, partition, want, committed, found)
@@ -296,9 +301,11 @@ class Fetch:
 _EMPTY = PartitionFetched(-1)
 
 
-def _refusal(partition: Partition | None, want: FetchPartition) -> ErrorCode:
-    if partition is None or partition.deleted:
+def _refusal(partition: Partition, want: FetchPartition) -> ErrorCode:
+    if partition.deleted:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if partition.offline:
+        return ErrorCode.KAFKA_STORAGE_ERROR
     logged = partition.log
     known = want.current_leader_epoch
     if known is not None and known != logged.leader_epoch:

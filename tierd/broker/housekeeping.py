@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 
 from tierd.base.clock import Clock
-from tierd.base.errors import DiskFull
+from tierd.base.errors import DiskFull, TierdError
 from tierd.base.ids import PartitionId
 from tierd.broker.partition import Partition
 from tierd.broker.partitions import Partitions
@@ -45,6 +45,7 @@ class Housekeeping:
         self._woken = asyncio.Event()
         self._changed = False
         self._due: dict[str, int] = {}
+        self._fatal: BaseException | None = None
 
     def appended(self, partition: Partition) -> None:
         """Called after every append: wake readers, remember to look at the partition."""
@@ -57,6 +58,11 @@ class Housekeeping:
         """Let `run` end."""
         self._stopped.set()
         self._woken.set()
+
+    def fail(self, error: BaseException) -> None:
+        """Let `run` end with *error*, and so the daemon."""
+        self._fatal = self._fatal or error
+        self.stop()
 
     async def run(self) -> None:
         """Until `stop`; an error that nobody expected ends it, and must end the daemon."""
@@ -71,6 +77,8 @@ class Housekeeping:
                     await _wait(self._stopped, BUSY_TICK_S)
         finally:
             self._thread.shutdown(wait=True)
+        if self._fatal is not None:
+            raise self._fatal
 
     async def step(self) -> None:
         """All that is due now."""
@@ -85,7 +93,8 @@ class Housekeeping:
             self._changed = False
             for directory in self._partitions.directories:
                 await self._in_thread(directory.checkpoint_job())
-        await self._in_thread(self._purge)
+        for directory in self._partitions.directories:
+            await self._in_thread(directory.purge)
 
     async def roll(self, parts: Collection[PartitionId] | None = None) -> int:
         """Close active segments that are not empty (of all tiered partitions, or of *parts*) and flush them.
@@ -103,16 +112,18 @@ class Housekeeping:
     async def flush(self, partitions: Iterable[Partition]) -> None:
         """Make closed segments durable (and what flush.ms and flush.messages ask for), then tell the tierer of them."""
         for partition in partitions:
-            if partition.deleted:
+            if partition.deleted or partition.offline:
                 continue
             logged = partition.log
+            place = logged.directory
             job = logged.unflushed(active=logged.flush_due(self._clock.monotonic_ms()))
             if job is not None:
                 try:
                     await asyncio.get_running_loop().run_in_executor(self._thread, job.run)
                 except StorageFailed as error:
                     log.error("flush failed", extra={"partition": str(partition), "why": str(error)})
-                logged.flushed(job)
+                if logged.directory == place:  # else it has moved meanwhile, all of it durable
+                    logged.flushed(job)
             if job is not None or partition.must_tell:
                 partition.tell(self._tier)
             if logged.settings.flush_ms is not None and logged.recovery_point < logged.log_end:
@@ -123,8 +134,9 @@ class Housekeeping:
         for number, partition in enumerate(self._partitions):
             try:
                 rolled = partition.log.maybe_roll(now_ms) or (self._too_old(partition, now_ms) and partition.log.roll())
-            except (DiskFull, OSError) as error:
+            except (TierdError, OSError) as error:
                 log.warning("no roll", extra={"partition": str(partition), "why": str(error)})
+                self._partitions.note(partition, error)
                 continue
             if rolled:
                 self._dirty[partition] = None
@@ -147,20 +159,25 @@ class Housekeeping:
         for number, partition in enumerate(self._partitions):
             if number % _A_TURN == _A_TURN - 1:
                 await asyncio.sleep(0)
-            if partition.deleted or partition.remote is not None or (self._tier is not None and partition.tiered):
+            if partition.deleted or partition.offline or partition.remote is not None:
                 continue
-            start = released(partition.view(), now_ms)
-            if start > partition.log.log_start:
-                partition.log.move_log_start(start)
-                log.info("retention", extra={"partition": str(partition), "log_start": start})
-                self._changed = True
-                partition.wake()
+            if self._tier is not None and partition.tiered:
+                continue
+            try:
+                self._release(partition, now_ms)
+            except (TierdError, OSError) as error:
+                log.error("retention waits", extra={"partition": str(partition), "why": str(error)})
+                self._partitions.note(partition, error)
 
-    def _purge(self) -> None:
-        for directory in self._partitions.directories:
-            directory.purge()
+    def _release(self, partition: Partition, now_ms: int) -> None:
+        start = released(partition.view(), now_ms)
+        if start > partition.log.log_start:
+            partition.log.move_log_start(start)
+            log.info("retention", extra={"partition": str(partition), "log_start": start})
+            self._changed = True
+            partition.wake()
 
-    async def _in_thread(self, work: Callable[[], None]) -> None:
+    async def _in_thread(self, work: Callable[[], object]) -> None:
         """A full or failing disk is logged: all of this is tried again at the next tick."""
         try:
             await asyncio.get_running_loop().run_in_executor(self._thread, work)

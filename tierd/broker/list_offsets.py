@@ -45,7 +45,7 @@ class ListOffsets:
         index = asked.partition_index
         partition = self._partitions.get(topic, index)
         if partition is None:
-            return _failed(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            return _failed(index, self._partitions.missing(topic, index))
         known = getattr(asked, "current_leader_epoch", -1)
         if known >= 0 and known != partition.log.leader_epoch:
             older = known < partition.log.leader_epoch
@@ -58,7 +58,8 @@ class ListOffsets:
             return _failed(index, ErrorCode.REQUEST_TIMED_OUT)
         except RemoteUnavailable:
             return _failed(index, ErrorCode.KAFKA_STORAGE_ERROR)
-        except TierdError as error:
+        except (TierdError, OSError) as error:
+            self._partitions.note(partition, error)
             return _failed(index, code_of(error))
         offset, timestamp, epoch = found
         return {

@@ -6,6 +6,7 @@ from tierd.base.ids import PartitionId, Uuid
 from tierd.broker.partitions import Partitions
 from tierd.broker.ports import RemoteTier
 from tierd.remote.view import Claim, ClaimState, RemotePartition
+from tierd.storage.errors import StorageFailed
 
 log = logging.getLogger(__name__)
 
@@ -18,7 +19,14 @@ class LocalLog:
         self.tier: RemoteTier | None = None
         """Told of every change; set once it is there (each needs the other)."""
 
+    def _refuse_offline(self, part: PartitionId) -> None:
+        """A partition in a directory that is offline has lost nothing: it stays as it is until it is back."""
+        away = self._partitions.outages.get(part)
+        if away is not None:
+            raise StorageFailed(away.reason)
+
     async def evict(self, part: PartitionId, local_start: int) -> int:
+        self._refuse_offline(part)
         partition = self._partitions.by_id(part)
         if partition is None:
             return local_start
@@ -27,6 +35,7 @@ class LocalLog:
         return now
 
     async def move_log_start(self, part: PartitionId, log_start: int) -> int:
+        self._refuse_offline(part)
         partition = self._partitions.by_id(part)
         if partition is None:
             return log_start

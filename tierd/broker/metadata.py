@@ -96,14 +96,16 @@ class Metadata:
     def _partition(self, topic: Topic, number: int) -> dict[str, object]:
         leader = self._partitions.leader_of(topic, number)
         if leader is None:
+            away = topic.offline.get(number)
+            replicas = () if away is None else (self._node_id,)
             return {
                 "error_code": ErrorCode.LEADER_NOT_AVAILABLE,
                 "partition_index": number,
                 "leader_id": -1,
-                "leader_epoch": -1,
-                "replica_nodes": (),
-                "isr_nodes": (),
-                "offline_replicas": (),
+                "leader_epoch": -1 if away is None or away.log is None else away.log.leader_epoch,
+                "replica_nodes": replicas,
+                "isr_nodes": replicas,
+                "offline_replicas": replicas,
             }
         return {
             "error_code": 0,

@@ -4,13 +4,15 @@ Nothing here assumes that this node leads everything: who leads a partition is l
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tierd.base.clock import Clock
-from tierd.base.errors import CorruptFile, StartRefused
+from tierd.base.errors import CorruptFile, DiskFull, StartRefused
 from tierd.base.ids import PartitionId, TopicPartition, Uuid
+from tierd.broker.homes import Home, Homes, Offline
 from tierd.broker.mending import judge_gaps, recall
+from tierd.broker.outages import Outages
 from tierd.broker.partition import Partition
 from tierd.broker.ports import RemoteTier
 from tierd.broker.registry import Registry, TopicRow
@@ -21,6 +23,7 @@ from tierd.storage import names
 from tierd.storage.checkpoints import parse_checkpoint
 from tierd.storage.directory import LogDirectory
 from tierd.storage.log import Log
+from tierd.wire.errors import ErrorCode
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +35,8 @@ class Topic:
     row: TopicRow
     settings: TopicSettings
     partitions: dict[int, Partition] = field(default_factory=dict)
+    offline: dict[int, Offline] = field(default_factory=dict)
+    """Those in a data directory that is offline; the others lead on."""
 
     @property
     def name(self) -> str:
@@ -83,10 +88,13 @@ class Partitions:
         clock: Clock,
         *,
         node_id: int = 1,
+        unusable: Iterable[Home] = (),
     ) -> None:
+        """*directories* are open; *unusable* ones could not be opened."""
         self.registry = registry
         self.defaults = defaults
-        self._directories = tuple(directories)
+        self.homes = Homes(directories, unusable)
+        self.outages = Outages(registry, self.homes)
         self._clock = clock
         self._node_id = node_id
         self._topics: dict[str, Topic] = {}
@@ -123,34 +131,50 @@ class Partitions:
 
     @property
     def directories(self) -> tuple[LogDirectory, ...]:
-        return self._directories
+        """Those that are in use; `homes` has the others, too."""
+        return self.homes.online
 
     def leader_of(self, topic: Topic, partition: int) -> int | None:
-        """Node id of the leader; None when nobody has the partition."""
+        """Node id of the leader; None when nobody has the partition, or nobody gets at it."""
         return self._node_id if partition in topic.partitions else None
+
+    def missing(self, topic: str, partition: int) -> ErrorCode:
+        """What to answer where `get` finds nothing."""
+        known = self._topics.get(topic)
+        if known is not None and partition in known.offline:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     # Opening, in this order: load, begin.
 
     def load(self) -> None:
         """Join registry and data directories: adopt what only the disk knows, finish deletions, make what is missing.
 
-        Raises StartRefused when one name has two topic ids.
+        What a directory that is offline may have is not made anew. Raises StartRefused when one name has two topic ids,
+        or one partition two directories; OSError.
         """
-        self._known_starts = {name for directory in self._directories for name in _listed_starts(directory)}
-        deleted = {row.id for row in self.registry.deleted()}
+        self._resume_deletions()
+        self.outages.settle()
+        self._known_starts = {name for directory in self.directories for name in _listed_starts(directory)}
         rows = {row.name: row for row in self.registry.topics()}
         found: dict[str, dict[int, Log]] = {}
-        for directory in self._directories:
+        for directory in self.directories:
             for name, logged in list(directory.logs.items()):
-                if logged.topic_id in deleted:
-                    log.info("deletion resumed", extra={"partition": str(name)})
-                    directory.remove(name)
-                else:
+                if self.outages.counts(PartitionId(logged.topic_id, name.partition)):
                     found.setdefault(name.topic, {})[name.partition] = logged
         for topic, logs in found.items():
             rows[topic] = self._row_for(topic, logs, rows.get(topic))
         for row in rows.values():
             self._open_topic(row, found.get(row.name, {}))
+        self.outages.note_places((partition.id, partition.log) for partition in self)
+
+    def _resume_deletions(self) -> None:
+        deleted = {row.id for row in self.registry.deleted()}
+        for directory in self.directories:
+            for name, logged in list(directory.logs.items()):
+                if logged.topic_id in deleted:
+                    log.info("deletion resumed", extra={"partition": str(name)})
+                    directory.remove(name)
 
     def _row_for(self, name: str, logs: Mapping[int, Log], row: TopicRow | None) -> TopicRow:
         ids = {logged.topic_id for logged in logs.values()} | ({row.id} if row is not None else set())
@@ -177,10 +201,14 @@ class Partitions:
     def _open_topic(self, row: TopicRow, logs: Mapping[int, Log]) -> None:
         topic = Topic(row, self.defaults.resolve(row.name, row.config, adopted=row.adopted))
         logs = dict(logs)
-        if not row.adopted or topic.internal:  # This node alone must serve every group.
-            for number in range(row.partitions):
-                if number not in logs:
-                    logs[number] = self._make_log(topic, number)
+        for number in range(row.partitions):
+            if number in logs:
+                continue
+            part = PartitionId(row.id, number)
+            if (away := self.outages.away(part)) is not None:
+                topic.offline[number] = away
+            elif not row.adopted or topic.internal:  # This node alone must serve every group.
+                logs[number] = self._make_log(topic, number)
         for number, logged in sorted(logs.items()):
             self._take(topic, number, logged)
         self._topics[row.name] = topic
@@ -191,7 +219,16 @@ class Partitions:
         self.epoch = epoch
         for partition in self:
             partition.remote = remotes.get(partition.id)
-            await self._begin_one(partition, tier)
+            if partition.offline:
+                continue
+            try:
+                await self._begin_one(partition, tier)
+            except (DiskFull, OSError) as error:
+                home = self.homes.of(partition.log)
+                if home.directory is None or len(self.directories) == 1:
+                    raise
+                home.directory.health.fail(str(error))
+                self.take_offline(home)
 
     async def _begin_one(self, partition: Partition, tier: RemoteTier | None) -> None:
         logged, copied_to = partition.log, partition.copied_to
@@ -224,6 +261,7 @@ class Partitions:
         logged = self._make_log(topic, number)
         logged.begin(self.epoch, 0, None)
         partition = self._take(topic, number, logged)
+        self.registry.place({partition.id: self.homes.of(logged).id or ""})
         self.generation += 1
         partition.tell(tier)
         return partition
@@ -232,14 +270,51 @@ class Partitions:
         """Take a topic away from clients and rename its directories; the files go later (`LogDirectory.purge`)."""
         self._topics.pop(topic.name, None)
         self.generation += 1
+        gone = []
         for number, partition in topic.partitions.items():
             partition.deleted = True
             self._by_name.pop((topic.name, number), None)
             self._by_id.pop(partition.id, None)
             partition.wake()
-            for directory in self._directories:
-                if partition.name in directory.logs:
-                    directory.remove(partition.name)
+            directory = self.homes.of(partition.log).directory
+            assert directory is not None
+            try:
+                directory.remove(partition.name)
+            except (DiskFull, OSError) as error:
+                # The registry has the deletion: the next start that can, goes on with it.
+                log.error("deletion waits", extra={"partition": str(partition), "why": str(error)})
+            else:
+                gone.append(partition.id)
+        for number in topic.offline:
+            self.outages.forget(PartitionId(topic.id, number))
+        self.registry.unplace(gone)
+
+    def note(self, partition: Partition, error: BaseException) -> None:
+        """A read of *partition*'s files met *error*: when that is the disk's, its directory goes offline."""
+        directory = self.homes.of(partition.log).directory
+        if directory is not None:
+            directory.health.note(error)
+
+    def take_offline(self, home: Home) -> None:
+        """Serve nothing of *home* any more: its partitions have no leader, until the next start."""
+        if home.directory is None or home.reason is not None:
+            return
+        home.reason = home.directory.health.reason or "it failed"
+        self.generation += 1
+        for partition in self:
+            if self.homes.of(partition.log) is home:
+                self._withdraw(partition, home)
+        log.error("partitions are offline", extra={"directory": str(home.path), "why": home.reason})
+
+    def _withdraw(self, partition: Partition, home: Home) -> None:
+        name = partition.name
+        topic = self._topics[name.topic]
+        del topic.partitions[name.partition]
+        del self._by_name[name.topic, name.partition]
+        del self._by_id[partition.id]
+        topic.offline[name.partition] = self.outages.add(partition.id, home, partition.log)
+        partition.offline = True
+        partition.wake()
 
     def _take(self, topic: Topic, number: int, logged: Log) -> Partition:
         partition = Partition(logged, PartitionId(topic.id, number), internal=topic.internal)
@@ -249,8 +324,16 @@ class Partitions:
         return partition
 
     def _make_log(self, topic: Topic, number: int) -> Log:
-        emptiest = min(self._directories, key=lambda directory: len(directory.logs))
-        return emptiest.create(TopicPartition(topic.name, number), topic.id, topic.settings)
+        """In the directory with the fewest partitions; in the next one when that one fails or is full."""
+        last: DiskFull | OSError | None = None
+        for home in self.homes.emptiest_first():
+            assert home.directory is not None
+            try:
+                return home.directory.create(TopicPartition(topic.name, number), topic.id, topic.settings)
+            except (DiskFull, OSError) as error:
+                log.error("partition not made", extra={"directory": str(home.path), "why": str(error)})
+                last = error
+        raise last or DiskFull("no data directory is left to make a partition in")
 
 
 def _listed_starts(directory: LogDirectory) -> dict[TopicPartition, int]:

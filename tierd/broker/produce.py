@@ -107,7 +107,7 @@ class Produce:
     ) -> PartitionProduced:
         partition = self._partitions.get(topic, index)
         if partition is None:
-            return PartitionProduced(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            return PartitionProduced(index, self._partitions.missing(topic, index))
         if partition.internal:
             return PartitionProduced(index, ErrorCode.INVALID_TOPIC_EXCEPTION, message="only the broker writes there")
         if records is None:

@@ -5,15 +5,15 @@ SQLite, WAL, `synchronous=FULL`, one connection used by the loop thread only; a 
 
 import json
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tierd.base.errors import DiskFull, StartRefused
-from tierd.base.ids import Uuid
+from tierd.base.ids import PartitionId, Uuid
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 _SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -28,6 +28,25 @@ CREATE TABLE topics (
 ) WITHOUT ROWID;
 CREATE UNIQUE INDEX live_names ON topics (name) WHERE deleted_ms IS NULL;
 """
+_SCHEMA_2 = """
+CREATE TABLE placements (
+    topic BLOB NOT NULL,
+    partition INTEGER NOT NULL,
+    directory TEXT NOT NULL,
+    PRIMARY KEY (topic, partition)
+) WITHOUT ROWID;
+CREATE TABLE moves (
+    topic BLOB NOT NULL,
+    partition INTEGER NOT NULL,
+    source TEXT NOT NULL,
+    target TEXT NOT NULL,
+    folder TEXT NOT NULL,
+    swapped INTEGER NOT NULL,
+    PRIMARY KEY (topic, partition)
+) WITHOUT ROWID;
+"""
+_STEPS = (_SCHEMA, _SCHEMA_2)
+"""What makes the schema of each version out of the one before."""
 
 _COLUMNS = "SELECT id, name, partitions, created_ms, config, adopted, deleted_ms FROM topics "
 _LIVE = _COLUMNS + "WHERE deleted_ms IS NULL ORDER BY name"
@@ -46,6 +65,19 @@ class TopicRow:
     adopted: bool = False
     """Found in a data directory that Kafka wrote; its unset settings keep everything."""
     deleted_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoveRow:
+    """A partition on its way from one data directory to another; both by directory id."""
+
+    part: PartitionId
+    source: str
+    target: str
+    folder: str
+    """Name of the copy in the target until it gets the partition's."""
+    swapped: bool = False
+    """The target's copy is whole and may have the partition's name: where both are found, the target's counts."""
 
 
 class Registry:
@@ -125,9 +157,62 @@ class Registry:
             )
 
     def forget(self, topic_id: Uuid) -> None:
-        """Drop a deleted topic; a live one stays."""
+        """Drop a deleted topic; a live one stays, and one of which an offline directory still has partitions."""
         with self._writing():
-            self._db.execute("DELETE FROM topics WHERE id = ? AND deleted_ms IS NOT NULL", (topic_id.raw,))
+            self._db.execute(
+                "DELETE FROM topics WHERE id = ?1 AND deleted_ms IS NOT NULL"
+                " AND NOT EXISTS (SELECT 1 FROM placements WHERE topic = ?1)",
+                (topic_id.raw,),
+            )
+
+    # Which data directory has which partition.
+
+    def placements(self) -> dict[PartitionId, str]:
+        """The id of the directory of every partition that was ever found or made."""
+        found = self._db.execute("SELECT topic, partition, directory FROM placements")
+        return {PartitionId(Uuid(raw), number): directory for raw, number, directory in found}
+
+    def place(self, rows: Mapping[PartitionId, str]) -> None:
+        """Note where partitions are now."""
+        if rows:
+            with self._writing():
+                self._db.executemany(
+                    "INSERT INTO placements VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET directory = excluded.directory",
+                    [(part.topic_id.raw, part.partition, directory) for part, directory in rows.items()],
+                )
+
+    def unplace(self, parts: Iterable[PartitionId]) -> None:
+        """These are nowhere any more."""
+        rows = [(part.topic_id.raw, part.partition) for part in parts]
+        if rows:
+            with self._writing():
+                self._db.executemany("DELETE FROM placements WHERE topic = ? AND partition = ?", rows)
+
+    def moves(self) -> list[MoveRow]:
+        found = self._db.execute("SELECT topic, partition, source, target, folder, swapped FROM moves")
+        return [
+            MoveRow(
+                part=PartitionId(Uuid(raw), number),
+                source=source,
+                target=target,
+                folder=folder,
+                swapped=bool(swapped),
+            )
+            for raw, number, source, target, folder, swapped in found
+        ]
+
+    def note_move(self, row: MoveRow) -> None:
+        """Begin a move, or say how far it has come."""
+        part = row.part
+        with self._writing():
+            self._db.execute(
+                "INSERT OR REPLACE INTO moves VALUES (?, ?, ?, ?, ?, ?)",
+                (part.topic_id.raw, part.partition, row.source, row.target, row.folder, int(row.swapped)),
+            )
+
+    def end_move(self, part: PartitionId) -> None:
+        with self._writing():
+            self._db.execute("DELETE FROM moves WHERE topic = ? AND partition = ?", (part.topic_id.raw, part.partition))
 
     def _rows(self, query: str) -> list[TopicRow]:
         found = self._db.execute(query).fetchall()
@@ -166,9 +251,9 @@ def _prepare(db: sqlite3.Connection, path: Path) -> None:
         raise StartRefused(
             f"{path}: schema version {version}, this tierd knows {SCHEMA_VERSION}; start the newer tierd that wrote it"
         )
-    if version == 0:
+    if version < SCHEMA_VERSION:
         db.execute("BEGIN IMMEDIATE")
-        for statement in _SCHEMA.split(";"):
+        for statement in ";".join(_STEPS[version:]).split(";"):
             if statement.strip():
                 db.execute(statement)
         db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")

@@ -1,8 +1,11 @@
 """The rows of `tierd status` while it runs: both tiers of every partition, joined."""
 
+from collections.abc import Mapping
+
 from tierd import __version__
 from tierd.base.errors import RemoteUnavailable
 from tierd.base.ids import PartitionId
+from tierd.broker.homes import Home
 from tierd.broker.partition import Partition
 from tierd.broker.partitions import Partitions
 from tierd.broker.ports import RemoteTier
@@ -22,19 +25,70 @@ async def status(partitions: Partitions, tier: RemoteTier | None) -> dict[str, o
         except RemoteUnavailable:
             known = {}
     claim = None if tier is None else tier.claim
-    rows = sorted(partitions, key=lambda partition: partition.name)
+    here = sorted(partitions, key=lambda partition: partition.name)
+    rows = [_row(partitions, partition, known.get(partition.id), tier is not None) for partition in here]
+    rows += _offline_rows(partitions, known, has_tier=tier is not None)
     return {
         "version": __version__,
         "running": True,
         "epoch": partitions.epoch,
         "claim": None if claim is None else str(claim.state),
+        "directories": [_directory(partitions, home) for home in partitions.homes],
         "set_aside": sum(directory.set_aside.count for directory in partitions.directories),
         "unidentified": [str(path) for directory in partitions.directories for path in directory.unidentified.values()],
-        "partitions": [_row(partition, known.get(partition.id), tier is not None) for partition in rows],
+        "partitions": sorted(rows, key=lambda row: (row["topic"], row["partition"])),
     }
 
 
-def _row(partition: Partition, tierer: RemoteStatus | None, has_tier: bool) -> dict[str, object]:
+def _directory(partitions: Partitions, home: Home) -> dict[str, object]:
+    here = [partition for partition in partitions if partitions.homes.of(partition.log) is home]
+    away = [part for part, why in partitions.outages if why.home is home]
+    space = home.space()
+    return {
+        "path": str(home.path),
+        "id": home.id,
+        "state": "online" if home.online else "offline",
+        "reason": home.reason,
+        "free_bytes": None if space is None else space[1],
+        "partitions": len(here) + len(away),
+    }
+
+
+def _offline_rows(
+    partitions: Partitions, known: Mapping[PartitionId, RemoteStatus], *, has_tier: bool
+) -> list[dict[str, object]]:
+    """As far as they are known: offsets of the moment when the directory failed, None when this start never saw it."""
+    rows = []
+    for topic in partitions.topics():
+        for number, away in topic.offline.items():
+            tierer = known.get(PartitionId(topic.id, number))
+            remote = None if tierer is None else tierer.remote
+            logged = away.log
+            rows.append(
+                {
+                    "topic": topic.name,
+                    "topic_id": str(topic.id),
+                    "partition": number,
+                    "directory": None if away.home is None else str(away.home.path),
+                    "offline": away.reason,
+                    "log_start": None if logged is None else logged.log_start,
+                    "local_start": None if logged is None else logged.local_start,
+                    "copied_to": None if remote is None else remote.copied_to,
+                    "log_end": None if logged is None else logged.log_end,
+                    "gaps": [] if logged is None else [list(gap) for gap in logged.gaps],
+                    "local_bytes": None if logged is None else logged.size_bytes,
+                    "remote_bytes": _remote_bytes(remote, has_tier),
+                    "unpublished_log_start": None,
+                    "oldest_uncopied_ms": None if tierer is None else tierer.oldest_uncopied_ms,
+                    "waiting": {"reason": "offline", "detail": away.reason},
+                }
+            )
+    return rows
+
+
+def _row(
+    partitions: Partitions, partition: Partition, tierer: RemoteStatus | None, has_tier: bool
+) -> dict[str, object]:
     logged = partition.log
     remote = tierer.remote if tierer is not None else partition.remote
     waiting = _waiting(partition, tierer, has_tier)
@@ -42,6 +96,8 @@ def _row(partition: Partition, tierer: RemoteStatus | None, has_tier: bool) -> d
         "topic": partition.name.topic,
         "topic_id": str(partition.id.topic_id),
         "partition": partition.name.partition,
+        "directory": str(partitions.homes.of(logged).path),
+        "offline": None,
         "log_start": logged.log_start,
         "local_start": logged.local_start,
         "copied_to": None if remote is None else remote.copied_to,

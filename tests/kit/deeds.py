@@ -62,11 +62,12 @@ DEEDS: dict[str, tuple[Step, ...]] = {
     ),
     "commit": (Step(BROKER, r"^pwrite .*/data/__consumer_offsets-\d+/\d{20}\.log$", 10),),
     "start": (Step(BROKER, ".", 80), Step(TIERER, ".", 25)),
+    "tierer again": (Step(TIERER, ".", 25),),
 }
 
 
 def choose(deed: str, dice: random.Random, *, in_folder: bool) -> Mine:
-    """A mine somewhere in *deed*; a start is only interrupted by killing who is starting, or both.
+    """A mine somewhere in *deed*; a start, of both or of the tierer alone, is only interrupted by killing who starts.
 
     *in_folder*: the bucket is a directory, whose own steps count, too.
     """
@@ -74,6 +75,8 @@ def choose(deed: str, dice: random.Random, *, in_folder: bool) -> Mine:
     victims = dice.choice([(BROKER,), (TIERER,), (BROKER, TIERER)])
     if deed == "start":
         victims = dice.choice([(BROKER,), (BROKER, TIERER)])
+    if deed == "tierer again":
+        victims = dice.choice([(TIERER,), (BROKER, TIERER)])
     return Mine(
         role=step.role, step=step.pattern, nth=dice.randint(1, step.most), after=dice.random() < 0.5, victims=victims
     )

@@ -108,7 +108,7 @@ class Follower:
                 "group.id": group,
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",
-                "session.timeout.ms": 6_000,
+                "session.timeout.ms": 45_000,  # a start takes long on a busy machine
                 "heartbeat.interval.ms": 500,
                 "reconnect.backoff.max.ms": 200,
                 "fetch.wait.max.ms": 100,

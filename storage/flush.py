@@ -1,4 +1,4 @@
-"""Making the log durable: fsync in a thread, then the recovery point moves on the loop (ARCHITECTURE.md, step 3)."""
+"""Making a log durable: fsync in a thread, then the recovery point moves on the loop (ARCHITECTURE.md, step 3)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -20,11 +20,15 @@ class FlushJob:
     upto: int
     sealed: int
     """Closed segments below this offset are durable with their indexes and snapshots."""
+    directory: Path
     _disk: Disk = field(repr=False)
     _files: tuple[Path, ...] = field(repr=False)
-    _directory: Path = field(repr=False)
+    names: bool
+    """Names in the directory may not be durable yet."""
     parent: Path | None = field(repr=False)
     """Set when the name of the partition's directory itself may not be durable yet."""
+    stable: int | None = None
+    """Last stable offset once all of it is on the disk; None when the job leaves some of the log out."""
     failed: bool = False
 
     def run(self) -> None:
@@ -33,14 +37,13 @@ class FlushJob:
         try:
             for path in self._files:
                 self._fsync(path, self._disk.fsync_file)
-            self._fsync(self._directory, self._disk.fsync_dir)
+            if self.names:
+                self._fsync(self.directory, self._disk.fsync_dir)
             if self.parent is not None:
                 self._disk.fsync_dir(self.parent)
         except (OSError, DiskFull) as error:
             self.failed = True
-            raise StorageFailed(
-                f"{self._directory}: flush failed: {error}; restart to recover from the disk"
-            ) from error
+            raise StorageFailed(f"{self.directory}: flush failed: {error}; restart to recover from the disk") from error
 
     def _fsync(self, path: Path, fsync: Callable[[Path], None]) -> None:
         try:
@@ -49,40 +52,74 @@ class FlushJob:
             return  # the segment has no such file, or it or the partition was removed meanwhile
 
 
-def flush_job(
-    segments: Segments,
-    recovery_point: int,
-    sealed: int,
-    disk: Disk,
-    parent: Path | None,
-    *,
-    active_to: int | None = None,
-    closing: bool = False,
-) -> FlushJob | None:
-    """What to flush: closed segments that end above *sealed*; with *active_to*, the log end, the active batches; and
-    when *closing* all files of the active segment."""
-    files: list[Path] = []
-    for segment, next_base in segments.ranges():
-        if next_base > sealed:
-            files += _files(segment, next_base)
-    active = segments.active
-    upto = max(recovery_point, active.base)
-    if active_to is not None and active_to > upto:
-        files += _files(active, active_to) if closing else [active.path(Suffix.LOG)]
-        upto = active_to
-    if not files:
-        return None
-    if parent is not None:
-        files.append(active.directory / PARTITION_METADATA)
-    return FlushJob(upto, active.base, disk, tuple(files), active.directory, parent)
+class Durability:
+    """How far one log is on the disk. Loop thread only."""
+
+    __slots__ = ("_named", "_parent", "_sealed", "flushed_ms", "point")
+
+    def __init__(self, point: int, sealed: int, now_ms: int, parent: Path | None) -> None:
+        self.point = point
+        """The recovery point: all below it is on the disk."""
+        self._sealed = sealed
+        self._parent = parent
+        self._named = False
+        """Whether the active segment's name is durable."""
+        self.flushed_ms = now_ms
+        """Monotonic time of the last flush."""
+
+    def job(
+        self, segments: Segments, disk: Disk, *, active_to: int | None = None, closing: bool = False
+    ) -> FlushJob | None:
+        """What to flush: closed segments that are not; with *active_to*, the log end, the active batches; and when
+        *closing* all files of the active segment. None when there is nothing."""
+        files: list[Path] = []
+        for i in range(segments.find(self._sealed), len(segments) - 1):
+            next_base = segments[i + 1].base
+            if next_base > self._sealed:
+                files += _files(segments[i], next_base)
+        active = segments.active
+        names = bool(files) or closing or not self._named
+        upto = max(self.point, active.base)
+        if active_to is not None and active_to > upto:
+            files += _files(active, active_to) if closing else [active.path(Suffix.LOG)]
+            upto = active_to
+        if not files:
+            return None
+        if self._parent is not None:
+            files.append(active.directory / PARTITION_METADATA)
+        return FlushJob(upto, active.base, active.directory, disk, tuple(files), names, self._parent)
+
+    def restart(self, offset: int) -> None:
+        """The log is one empty segment at *offset*, whose files are durable."""
+        self.point = self._sealed = offset
+        self._named = True
+
+    def rehome(self, log_end: int, active_base: int) -> None:
+        """The log lies in another directory now, and all of it is durable there."""
+        self.point, self._sealed = log_end, active_base
+        self._named, self._parent = True, None
+
+    def done(self, job: FlushJob, now_ms: int) -> None:
+        """*job* has run and not failed."""
+        self.point = max(self.point, job.upto)
+        if job.sealed >= self._sealed:
+            self._sealed = job.sealed
+            self._named = self._named or job.names
+        self.flushed_ms = now_ms
+        if job.parent is not None:
+            self._parent = None
 
 
 def flush_due(settings: TopicSettings, behind: int, quiet_ms: int) -> bool:
-    """Whether `flush.messages` or `flush.ms` asks for a flush of *behind* records, *quiet_ms* after the last one."""
+    """Whether the settings ask for a flush of *behind* records, *quiet_ms* after the last one."""
     if not behind:
         return False
     messages, ms = settings.flush_messages, settings.flush_ms
-    return (messages is not None and behind >= messages) or (ms is not None and quiet_ms >= ms)
+    return (
+        settings.visible_when_durable
+        or (messages is not None and behind >= messages)
+        or (ms is not None and quiet_ms >= ms)
+    )
 
 
 def _files(segment: Segment, end: int) -> list[Path]:

@@ -1,12 +1,9 @@
-"""One partition's local log: appends, rolls, reads, and the offsets that everybody asks for.
+"""One partition's local log: appends and rolls, what becomes durable, what leaves.
 
-The loop thread owns a Log; what it hands to threads (flush jobs) touches none of its state. Offsets ascend:
-log_start <= local_start <= last_stable <= high_watermark = log_end. The local part begins later than the log when
-older segments are in the bucket only.
+The loop thread owns a Log; what it hands to threads (flush jobs) touches none of its state.
 """
 
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 
 from tierd.base.ids import TopicPartition, Uuid
@@ -15,84 +12,41 @@ from tierd.storage.appending import Appended, SeedFiles, restart_empty, stamp, w
 from tierd.storage.batch import BatchHeader, patch
 from tierd.storage.compaction.of_log import Compaction
 from tierd.storage.context import LogContext
-from tierd.storage.epochs import EpochEntry
-from tierd.storage.errors import OffsetOutOfRange, StorageFailed
-from tierd.storage.flush import FlushJob, flush_due, flush_job
-from tierd.storage.gaps import Gap, Gaps
+from tierd.storage.errors import StorageFailed
+from tierd.storage.flush import FlushJob, flush_due
+from tierd.storage.gaps import Gap
 from tierd.storage.healing import memory_of, recall
 from tierd.storage.loader import LoadedLog
 from tierd.storage.log_read import LogReader
-from tierd.storage.log_views import closed_views, partition_view
-from tierd.storage.recovery import Cut
+from tierd.storage.log_views import partition_view
+from tierd.storage.readable import ReadableLog
 from tierd.storage.replay import aborted_entry, take_in
 from tierd.storage.roll import must_roll, roll_segments
 from tierd.storage.segment import Segment
 from tierd.storage.timelookup import TimeLookup
 from tierd.storage.validate import check_batch
-from tierd.storage.view import AbortedTxn, LogSlice, PartitionView, SegmentView, TimestampOffset
+from tierd.storage.view import PartitionView
 
 log = logging.getLogger(__name__)
 
 _EXPIRE_EVERY_MS = 600_000
-_NO_EPOCH = -1
 
 
-class Log:
-    """See the module. `settings` may be assigned at any time and holds from the next append on."""
+class Log(ReadableLog):
+    """See the module."""
 
     def __init__(
         self, context: LogContext, name: TopicPartition, topic_id: Uuid, directory: Path, settings: TopicSettings,
         loaded: LoadedLog,
     ) -> None:  # fmt: skip
-        self._context = context
-        self.name = name
-        self.topic_id = topic_id
-        self.directory = directory
-        self.settings = settings
+        super().__init__(context, name, topic_id, directory, settings, loaded)
         self._where = str(name)
-        self._segments = loaded.segments
-        self._producers = loaded.producers
-        self._lineage = loaded.lineage
         self._snapshots = loaded.snapshots
-        self._reader = LogReader(self._segments, context.indexes)
-        self._times = TimeLookup(self._segments, context.indexes, self._reader)
         self.compaction = Compaction(self, self._segments, self._snapshots, context, lambda: self._producers)
-        self.log_start = loaded.log_start
-        self.log_end = loaded.log_end
-        self.recovery_point = loaded.recovery_point
-        self.cuts: list[Cut] = loaded.cuts
-        """What recovery took out of it at this start."""
-        self.forgetful = loaded.forgetful
-        """Producers and epochs of batches that have left the disk are not known; `recall` tells of them."""
-        self._gaps = Gaps(context.set_aside.gap_file(name, topic_id), loaded.gaps, loaded.log_start)
         self.failed: str | None = None
         """Why the log takes no more appends, after a write or flush whose outcome is unknown."""
-        self._sealed = self._segments[self._segments.find(loaded.recovery_point)].base
-        self._parent: Path | None = directory.parent
-        self._flushed_ms = context.clock.monotonic_ms()
         self._expire_at_ms = 0
         self._begun = False
-        latest = self._lineage.latest
-        self.leader_epoch = _NO_EPOCH if latest is None else latest
-        self.local_start = max(self._segments.first.base, self.log_start)
-        self._find_last_stable()
-
-    def __repr__(self) -> str:
-        return f"Log({self.directory}, [{self.log_start}, {self.log_end}), local from {self.local_start})"
-
-    @property
-    def gaps(self) -> tuple[Gap, ...]:
-        """Offsets [start, stop) that a start has found lost between good segments: readers go on behind them."""
-        return self._gaps.above(self.log_start)
-
-    @property
-    def high_watermark(self) -> int:
-        """There is one replica: what is appended is committed."""
-        return self.log_end
-
-    def _find_last_stable(self) -> None:
-        oldest = self._producers.first_open
-        self.last_stable = self.log_end if oldest is None else min(max(oldest[0], self.log_start), self.log_end)
 
     # -- beginning a run --
 
@@ -101,6 +55,7 @@ class Log:
         in any thread, while nothing else uses the log. Raises CorruptFile, DiskFull, OSError."""
         self._producers = recall(self._context, self.name, self._segments, self._snapshots, self._lineage, seed, at)
         self._find_last_stable()
+        self._show()
         self.forgetful = False
 
     def judge_gaps(self, start: int, stop: int) -> tuple[Gap, ...]:
@@ -136,19 +91,24 @@ class Log:
         self._context.persist_start(self.name, self.log_start)
         if seed is not None:
             self._producers = memory_of(seed, self._lineage, self._context.clock.now_ms())
-        restart_empty(self._context, self.name, self._segments, self._snapshots, self._producers, offset, self.settings)
-        self.log_end = self.local_start = self.recovery_point = self._sealed = offset
+        restart_empty(
+            self._context, self.name, self._segments, self._snapshots, self._producers, offset, self._settings
+        )
+        self.log_end = self.local_start = offset
+        self._durable.restart(offset)
         self._find_last_stable()
+        self._show()
 
     # -- appending --
 
     def append(self, records: memoryview, *, now_ms: int, internal: bool = False) -> Appended:
-        """Write the one batch in *records* (patched in place) at the log end; visible to readers at once.
+        """Write the one batch in *records* (patched in place) at the log end; visible to readers at once, or once it is
+        on the disk where the settings say so.
 
         *internal* batches come from tierd itself. Raises the AppendRefused family, DiskFull and StorageFailed; after
         any of them nothing of the batch is in the log.
         """
-        settings = self.settings
+        settings = self._settings
         header = check_batch(records, settings, now_ms, internal=internal, where=self._where)
         if header.producer_id >= 0 and not header.control:
             known = self._producers.check(header)
@@ -169,7 +129,10 @@ class Log:
         if header.producer_id >= 0:
             self._learn(header, batch, active, now_ms)
         elif self._producers.first_open is None:
-            self.last_stable = self.log_end
+            self._stable = self.log_end
+        if not self._gated:
+            self.high_watermark = self.log_end
+            self.last_stable = self._stable
         return Appended(base, self.log_end, log_append_time_ms)
 
     def _ready(self, size_bytes: int) -> None:
@@ -202,7 +165,7 @@ class Log:
         context = self._context
         roll_segments(
             self._segments, self.log_end, context.fds, context.disk, context.indexes, self._snapshots,
-            self._producers, self.settings,
+            self._producers, self._settings,
         )  # fmt: skip
         return True
 
@@ -211,80 +174,10 @@ class Log:
         if now_ms >= self._expire_at_ms:
             self._expire_at_ms = now_ms + _EXPIRE_EVERY_MS
             self._producers.expire(now_ms)
-        first_ms, segment_ms = self._segments.active.first_append_ms, self.settings.segment_ms
+        first_ms, segment_ms = self._segments.active.first_append_ms, self._settings.segment_ms
         if first_ms is None or segment_ms is None or now_ms - first_ms <= segment_ms:
             return False
         return self.roll()
-
-    # -- reading --
-
-    def read(self, offset: int, max_bytes: int, *, committed: bool) -> LogSlice:
-        """Whole batches from the first whose last offset is at or above *offset*; release the slice once sent.
-
-        The first batch comes even above *max_bytes*. Empty at the end of what may be read. Raises OffsetOutOfRange
-        outside [local_start, log_end], CorruptFile, OSError.
-        """
-        end = self.log_end
-        if not self.local_start <= offset <= end:
-            raise OffsetOutOfRange(offset, self.local_start, end)
-        return self._reader.read(offset, max_bytes, self.last_stable if committed else end, end, committed=committed)
-
-    def batches(self, start: int | None = None, stop: int | None = None) -> Iterator[tuple[BatchHeader, bytes]]:
-        """Every local batch that lies in [start, stop), whole, oldest first. Raises CorruptFile, OSError."""
-        begin = max(self.local_start, start or 0)
-        return self._reader.batches(begin, self.log_end if stop is None else min(stop, self.log_end))
-
-    def aborted(self, start: int, stop: int) -> tuple[AbortedTxn, ...]:
-        """Aborted transactions that begin below *stop* and end at or above *start*, as far as local indexes know."""
-        return self._reader.aborted(start, stop)
-
-    def by_time(self, timestamp_ms: int, *, committed: bool = False) -> TimestampOffset | None:
-        """The first local record with a timestamp of at least *timestamp_ms*; None when there is none to be seen."""
-        stop = self.last_stable if committed else self.log_end
-        return self._found(self._times.first_at(timestamp_ms, self.local_start, stop))
-
-    def largest_timestamp(self, *, committed: bool = False) -> TimestampOffset | None:
-        """The earliest local record that has the largest timestamp; None when there is none to be seen."""
-        stop = self.last_stable if committed else self.log_end
-        return self._found(self._times.largest(self.local_start, stop))
-
-    def _found(self, record: tuple[int, int] | None) -> TimestampOffset | None:
-        if record is None:
-            return None
-        return TimestampOffset(record[0], record[1], self._lineage.epoch_at(record[0]))
-
-    @property
-    def epochs(self) -> tuple[EpochEntry, ...]:
-        return self._lineage.entries
-
-    def epoch_at(self, offset: int) -> int | None:
-        """The leader epoch that holds *offset*."""
-        return self._lineage.epoch_at(offset)
-
-    def epoch_end(self, epoch: int) -> tuple[int, int] | None:
-        """(largest epoch <= *epoch* in the log, offset where it ends); None when all are larger."""
-        return self._lineage.end_of(epoch, self.log_end)
-
-    @property
-    def largest_producer_id(self) -> int | None:
-        """The largest producer id that the log knows of; ids given out must be above it."""
-        return self._producers.largest_id
-
-    # -- views --
-
-    @property
-    def start_must_be_kept(self) -> bool:
-        """Whether the checkpoint must list log start: in a tiered partition, or where no segment begins there."""
-        return self.settings.remote_storage_enable or self.log_start > self._segments.first.base
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of batches on the local disk."""
-        return sum(segment.size_bytes for segment in self._segments)
-
-    def closed(self) -> tuple[SegmentView, ...]:
-        """The closed segments, oldest first."""
-        return closed_views(self._segments)
 
     def view(self) -> PartitionView:
         """The whole state, as the tierer plans with it. Raises OSError."""
@@ -300,26 +193,28 @@ class Log:
         """What to fsync so that every closed segment (with *active* everything) is durable; None when it is already."""
         if self.failed is not None:
             return None
-        return flush_job(
-            self._segments, self.recovery_point, self._sealed, self._context.disk, self._parent,
-            active_to=self.log_end if active else None,
-        )  # fmt: skip
+        job = self._durable.job(self._segments, self._context.disk, active_to=self.log_end if active else None)
+        if job is not None and job.upto == self.log_end:
+            job.stable = self._stable
+        return job
 
     def flush_due(self, now_monotonic_ms: int) -> bool:
-        """Whether `flush.messages` or `flush.ms` asks for `unflushed(active=True)`."""
+        """Whether the settings ask for `unflushed(active=True)`."""
         behind = self.log_end - self.recovery_point
-        return flush_due(self.settings, behind, now_monotonic_ms - self._flushed_ms)
+        return flush_due(self._settings, behind, now_monotonic_ms - self._durable.flushed_ms)
 
     def flushed(self, job: FlushJob) -> None:
         """*job* has run: move the recovery point, or take no more appends when it failed."""
+        if job.directory != self.directory:
+            return  # the log has moved meanwhile, and all of it was durable then
         if job.failed:
             self.failed = "an fsync failed, what is on the disk is unknown"
             return
-        self.recovery_point = max(self.recovery_point, job.upto)
-        self._sealed = max(self._sealed, job.sealed)
-        self._flushed_ms = self._context.clock.monotonic_ms()
-        if job.parent is not None:
-            self._parent = None
+        self._durable.done(job, self._context.clock.monotonic_ms())
+        if self._gated:
+            self.high_watermark = max(self.high_watermark, min(job.upto, self.log_end))
+            if job.stable is not None:
+                self.last_stable = max(self.last_stable, min(job.stable, self.high_watermark))
 
     # -- what leaves --
 
@@ -331,6 +226,7 @@ class Log:
             self.log_start = offset
             self._drop_below(offset)
             self._find_last_stable()
+            self._show()
             if self._lineage.cut_start(offset):
                 self._lineage.save()
         return self.log_start
@@ -351,7 +247,7 @@ class Log:
             for segment in gone:
                 self._context.indexes.forget(segment)
                 self._snapshots.forget(segment.base)
-            self._context.trash.throw(gone, self.settings.file_delete_delay_ms)
+            self._context.trash.throw(gone, self._settings.file_delete_delay_ms)
         self.local_start = max(self._segments.first.base, self.log_start)
 
     def prepare_close(self) -> FlushJob | None:
@@ -359,13 +255,10 @@ class Log:
         active = self._segments.active
         if self.failed is not None or active.builder is None:
             return None
-        active.seal(self._context.disk, preallocated=self.settings.preallocate)
+        active.seal(self._context.disk, preallocated=self._settings.preallocate)
         if self.log_end > self._segments.first.base and self.log_end not in self._snapshots:
             self._snapshots.write(self.log_end, self._producers)
-        return flush_job(
-            self._segments, self.recovery_point, self._sealed, self._context.disk, self._parent,
-            active_to=self.log_end, closing=True,
-        )  # fmt: skip
+        return self._durable.job(self._segments, self._context.disk, active_to=self.log_end, closing=True)
 
     # -- another data directory --
 
@@ -385,11 +278,12 @@ class Log:
             segment.rehome(directory, context.fds, context.disk)
         self._snapshots.rehome(directory, context.disk)
         self._lineage.rehome(directory, context.disk)
-        self._context, self.directory, self._parent = context, directory, None
+        self._context, self.directory = context, directory
         self._reader = LogReader(self._segments, context.indexes)
         self._times = TimeLookup(self._segments, context.indexes, self._reader)
         self.compaction = self.compaction.rehomed(context)
-        self.recovery_point, self._sealed = self.log_end, self._segments.active.base
+        self._durable.rehome(self.log_end, self._segments.active.base)
+        self.high_watermark, self.last_stable = self.log_end, self._stable
 
     def close(self) -> None:
         """Give back the descriptors; slices that are out keep theirs."""

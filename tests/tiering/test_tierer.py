@@ -525,6 +525,22 @@ def test_copy_says_that_the_bucket_does_not_answer(tmp_path: Path) -> None:
     drive(tmp_path, work)
 
 
+def test_a_segment_that_retention_took_while_it_was_copied_holds_nothing_up(tmp_path: Path) -> None:
+    async def work(bench: Bench) -> None:
+        view = bench.adopt("codec-none-0")
+        await bench.open(who())
+        gone, *left = view.closed
+        (view.directory / f"{gone.base:020d}.log").unlink()
+        result = await bench.tierer.verbs.copy(wait=True, timeout_ms=300, report=no_report)
+        assert result.outcome is Outcome.TIMEOUT, "a broken disk is not tried again at once"
+        bench.local.set(view.id, closed=tuple(left), log_start=left[0].base, local_start=left[0].base)
+        assert not bench.tierer.copying.error(view.id)
+        result = await bench.tierer.verbs.copy(wait=True, timeout_ms=10_000, report=no_report)
+        assert result.outcome is Outcome.DONE
+
+    drive(tmp_path, work)
+
+
 def test_copy_times_out_and_goes_on(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
         view = bench.adopt("codec-none-0")

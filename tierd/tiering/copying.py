@@ -31,6 +31,8 @@ class Attempt:
     """Being copied now."""
     failures: int = 0
     error: TierdError | OSError | None = None
+    failed: int | None = None
+    """Base of the segment whose last try failed."""
     timer: asyncio.TimerHandle | None = None
     """Set while a failed copy pauses."""
 
@@ -64,8 +66,18 @@ class Copying:
     # --- what to do --------------------------------------------------------------------------------------------------
     def wake(self, part: PartitionId) -> None:
         """Something about *part* changed: look whether there is a segment to copy."""
+        self._forgive(part)
         self._queue[part] = None
         self._pump()
+
+    def _forgive(self, part: PartitionId) -> None:
+        """The segment that could not be copied has left the log (retention took it): no reason to pause any more."""
+        attempt, view = self._attempts.get(part), self._state.views.get(part)
+        if attempt is None or view is None or attempt.timer is None:
+            return
+        if all(segment.base != attempt.failed for segment in view.closed):
+            attempt.timer.cancel()
+            attempt.failures, attempt.error, attempt.failed, attempt.timer = 0, None, None, None
 
     def wake_all(self) -> None:
         self._queue.update(dict.fromkeys(self._state.views))
@@ -156,6 +168,7 @@ class Copying:
         except (TierdError, OSError) as error:
             attempt.segment = None
             self._failed(part, attempt, segment, error)
+            self._forgive(part)
         else:
             attempt.segment, attempt.failures, attempt.error = None, 0, None
             self.totals.segments += 1
@@ -204,7 +217,7 @@ class Copying:
     def _failed(self, part: PartitionId, attempt: Attempt, segment: SegmentView, error: TierdError | OSError) -> None:
         """Again after a pause: doubled each time; the longest at once when another try is unlikely to help."""
         attempt.failures += 1
-        attempt.error = error
+        attempt.error, attempt.failed = error, segment.base
         limit_ms = self._state.options.remote.retry_max_ms
         pause_ms = min(limit_ms, self._state.options.retry_ms * 2 ** min(attempt.failures - 1, 20))
         if isinstance(error, CorruptFile) or not isinstance(error, RemoteUnavailable):

@@ -73,6 +73,7 @@ class Process:
         self._channel = Channel(sock, self._message, self._closed)
         self._broker = BrokerCalls(self._channel)
         self._tierer: Tierer | None = None
+        self._stopped = False
         self._reader: RemoteReads | None = None
         self._lock_fd: int | None = None
         self._slices: dict[int, LogSlice] = {}
@@ -84,6 +85,8 @@ class Process:
         match message:
             case m.MovedTo() | m.Done() | m.Failed():
                 self._broker.calls.reply(message, fds)
+            case m.PartitionChanged() | m.TopicChanged() if self._stopped:
+                log.debug("told of a change while stopping")
             case m.PartitionChanged():
                 self._open_tierer().partition_changed(message.view)
             case m.TopicChanged():
@@ -205,6 +208,7 @@ class Process:
         return m.Ran(message.call, await verbs.copy(wait=message.wait, timeout_ms=message.timeout_ms, report=report))
 
     async def _stop(self, message: m.Stop) -> m.Message:
+        self._stopped = True
         for task in [task for call, task in self._tasks.items() if call != message.call]:
             task.cancel()
         await self.close()

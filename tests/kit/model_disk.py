@@ -93,7 +93,7 @@ class ModelDisk:
     trace: list[str] = field(default_factory=list)
     on_cut: Callable[[], None] | None = None
     """Called once, in the thread whose step was the last one."""
-    foreign: Callable[[Path], bool] = lambda path: False  # noqa: E731
+    foreign: Callable[[Path], bool] = lambda path: False
     """Files that somebody else writes, and that no cut changes."""
 
     def __post_init__(self) -> None:
@@ -119,6 +119,12 @@ class ModelDisk:
                 self.dying = self.steps == self.dies_at
                 self._tell()
                 raise PowerCut(f"step {self.steps}: {what}")
+
+    def power_on(self, dies_after: int | None = None, on_cut: Callable[[], None] | None = None) -> None:
+        """Steps count from 1 again; what was not fsynced may still be lost."""
+        with self._lock:
+            self.dies_at, self.on_cut = dies_after, on_cut
+            self.steps, self.trace = 0, []
 
     def cut(self) -> None:
         """The power goes now, between two steps."""
@@ -243,7 +249,6 @@ class ModelDisk:
         for path, data in content.items():
             if path.parent.is_dir():
                 path.write_bytes(data)
-
 
     def _reachable(self, path: Path, names: dict[Path, Node]) -> bool:
         """Whether every folder above it has survived, too."""

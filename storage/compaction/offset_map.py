@@ -4,14 +4,15 @@ from hashlib import blake2b
 
 from tierd.base.errors import Usage
 
-ENTRY_BYTES = 160
-"""About what an entry takes: a key of 16 bytes, an offset, their share of the table (measured, just after it grew)."""
-_SHORT = 16
+ENTRY_BYTES = 180
+"""About what an entry takes at most: a key of 32 bytes, an offset, their share of a table that has just grown."""
+_SHORT_BYTES = 32
+_HASH_BYTES = 16
 
 
-def token(key: bytes) -> bytes:
-    """What stands for *key* in the map: itself when shorter than 16 bytes, else 16 bytes of its hash."""
-    return key if len(key) < _SHORT else blake2b(key, digest_size=_SHORT).digest()
+def token(key: bytes) -> bytes | int:
+    """What stands for *key* in the map: itself when it is short, else a hash of it as a number, which no key is."""
+    return key if len(key) <= _SHORT_BYTES else int.from_bytes(blake2b(key, digest_size=_HASH_BYTES).digest(), "big")
 
 
 class OffsetMap:
@@ -21,7 +22,7 @@ class OffsetMap:
         self._most = memory_bytes // ENTRY_BYTES
         if self._most < 1:
             raise Usage(f"{memory_bytes} bytes hold no entry of an offset map")
-        self._offsets: dict[bytes, int] = {}
+        self._offsets: dict[bytes | int, int] = {}
         self.stop = 0
         """The map speaks for offsets below this one; records from here on are kept whatever their key."""
 
@@ -33,10 +34,10 @@ class OffsetMap:
         offsets = self._offsets
         if len(offsets) >= self._most:
             return False
-        offsets[token(key)] = offset
+        offsets[key if len(key) <= _SHORT_BYTES else token(key)] = offset
         self.stop = offset + 1
         return True
 
     def superseded(self, key: bytes, offset: int) -> bool:
         """Whether a later record with this key is in the map."""
-        return self._offsets.get(token(key), -1) > offset
+        return self._offsets.get(key if len(key) <= _SHORT_BYTES else token(key), -1) > offset

@@ -238,10 +238,10 @@ def test_a_full_map_cleans_as_far_as_it_reaches(writer: Writer) -> None:
     for number in range(6):
         writer.put((f"k{number}", "1"), ("same", str(number)))
         writer.log.roll()
-    assert writer.clean(memory_bytes=4 * 160)
+    assert writer.clean(memory_bytes=4 * 180)
     assert writer.log.compaction.cleaned_to == 5
-    assert writer.clean(memory_bytes=4 * 160)
-    assert writer.clean(memory_bytes=100 * 160)
+    assert writer.clean(memory_bytes=4 * 180)
+    assert writer.clean(memory_bytes=100 * 180)
     assert writer.log.compaction.cleaned_to == writer.log.view().active_base
     assert [row[1:] for row in writer.left() if row[1] == "same"] == [("same", "5")]
 

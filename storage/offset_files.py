@@ -32,7 +32,7 @@ class OffsetFiles:
         path = self._directory / name
         try:
             raw = path.read_bytes()
-            found = parse_checkpoint(raw, str(path))
+            found = parse_checkpoint(raw, str(path)) if raw else {}  # Kafka makes an empty one before it has rows
         except FileNotFoundError:
             return {}
         except CorruptFile as error:

@@ -9,7 +9,6 @@ from tierd.base.errors import Usage
 from tierd.config.model import Remote
 from tierd.remote.file import FileStore
 from tierd.remote.keys import Keys
-from tierd.remote.s3 import S3Options, S3Store
 from tierd.remote.store import ObjectStore
 
 
@@ -53,5 +52,7 @@ def open_store(url: str, settings: Remote, *, disk: Disk, clock: Clock) -> Bucke
     if location.scheme == "file":
         store = FileStore(Path(location.bucket), disk=disk, clock=clock)
     else:
+        from tierd.remote.s3 import S3Options, S3Store  # boto3: a third of a second, for those who need it
+
         store = S3Store(location.bucket, S3Options.of(settings), clock=clock)
     return Bucket(store, Keys(location.prefix), url)

@@ -15,14 +15,14 @@ from tierd.base.errors import CorruptFile, DiskFull, RemoteUnavailable, StartRef
 from tierd.base.ids import PartitionId, Uuid
 from tierd.config.model import S3, Remote
 from tierd.config.topic import TopicSettings
+from tierd.ipc.calls import CallFailed, failed, raised
+from tierd.ipc.channel import MAX_FDS, Channel, ChannelClosed, pair
+from tierd.ipc.codec import BadMessage
 from tierd.remote.owner import Holder
 from tierd.remote.view import Claim, ClaimState, RemotePartition, RemoteStatus, Waiting
 from tierd.storage.view import AbortedTxn, Seed, TimestampOffset
 from tierd.tiering import messages as m
-from tierd.tiering.channel import MAX_FDS, Channel, ChannelClosed, pair
-from tierd.tiering.codec import BadMessage
 from tierd.tiering.options import Identity, OpenRequest, TiererOptions, TopicState
-from tierd.tiering.rpc import CallFailed, failed, raised
 from tierd.tiering.verbs import Outcome, VerbProgress, VerbResult, VerbRow
 
 PART = PartitionId(Uuid(bytes(range(16))), 7)

@@ -15,24 +15,20 @@ from typing import Any
 from tierd.base.clock import Clock
 from tierd.base.errors import RemoteUnavailable, StartRefused, TierdError
 from tierd.base.ids import PartitionId, Uuid
+from tierd.ipc.calls import Calls, failed
+from tierd.ipc.channel import ChannelClosed
+from tierd.ipc.child import STOP_S, Child
 from tierd.remote.view import Claim, RemotePartition, RemoteStatus
 from tierd.storage.view import FileSpan, LogSlice, PartitionView, Seed, TimestampOffset
 from tierd.tiering import messages as m
-from tierd.tiering.channel import Channel, ChannelClosed, pair
 from tierd.tiering.options import Identity, OpenReport, OpenRequest, TiererOptions, TopicState
 from tierd.tiering.ports import LocalTier
-from tierd.tiering.rpc import Calls, failed
 from tierd.tiering.state import UNCLAIMED
 from tierd.tiering.verbs import VerbProgress, VerbResult
 
 log = logging.getLogger(__name__)
 
 COMMAND = (sys.executable, "-P", "-m", "tierd.tiering")
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 10.0
-_STEADY_MS = 60_000
-"""A tierer that lived so long is started again without a pause."""
-_STOP_S = 5.0
-
 Report = Callable[[VerbProgress], None]
 
 
@@ -48,16 +44,11 @@ class TierLink:
     ) -> None:
         self._options = options
         self._local = local
-        self._clock = clock
-        self._command = command
-        self._calls = Calls()
-        self._channel: Channel | None = None
-        self._process: asyncio.subprocess.Process | None = None
+        self._calls = Calls(m.pack)
+        self._child = Child("the tierer", command, clock, self._message, self._closed)
         self._ready = False
-        self._closing = False
         self._keeper: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._gone = asyncio.Event()
         self._claim = UNCLAIMED
         self._request: OpenRequest | None = None
         self._views: dict[PartitionId, PartitionView] = {}
@@ -94,7 +85,7 @@ class TierLink:
         except TierdError:
             await self.close()
             raise
-        self._keeper = asyncio.ensure_future(self._keep())
+        self._keeper = asyncio.ensure_future(self._child.keep(self._restart))
         return OpenReport(
             claim=opened.claim, remotes={remote.id: remote for remote in opened.remotes}, topics=opened.topics
         )
@@ -103,22 +94,7 @@ class TierLink:
         """One tierer process, configured and opened."""
         self._behind.clear()
         request = replace(request, views=tuple(self._views.values()), topics=tuple(self._topics.values()))
-        ours, theirs = pair()
-        with theirs:
-            os.set_inheritable(theirs.fileno(), True)
-            self._process = await asyncio.create_subprocess_exec(
-                *self._command,
-                "--fd",
-                str(theirs.fileno()),
-                "--log-level",
-                logging.getLevelName(logging.getLogger("tierd").getEffectiveLevel()).lower(),
-                pass_fds=[theirs.fileno()],
-                stdin=asyncio.subprocess.DEVNULL,
-                # Many threads with large buffers: one arena each would keep twice the memory (measured).
-                env={**os.environ, "MALLOC_ARENA_MAX": "2"},
-            )
-        self._gone.clear()
-        self._channel = Channel(ours, self._message, self._closed)
+        await self._child.start()
         await self._ask(lambda n: m.Configure(n, self._options))
         opened: m.Opened = await self._ask(lambda n: m.Open(n, request))
         self._ready = True
@@ -139,21 +115,6 @@ class TierLink:
             else:
                 self._send_topic(key)
 
-    async def _keep(self) -> None:
-        """Start the tierer again whenever it is gone."""
-        pause_s = _FIRST_PAUSE_S
-        begun_ms = self._clock.monotonic_ms()
-        while True:
-            await self._gone.wait()
-            await self._reap()
-            if self._clock.monotonic_ms() - begun_ms > _STEADY_MS:
-                pause_s = _FIRST_PAUSE_S
-            log.error("the tierer is gone; it is started again", extra={"pause_s": pause_s})
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
-            begun_ms = self._clock.monotonic_ms()
-            await self._restart()
-
     async def _restart(self) -> None:
         assert self._request is not None
         self.restarts += 1
@@ -162,7 +123,7 @@ class TierLink:
             await self._start(replace(self._request, claimed=before))
         except (TierdError, OSError) as error:
             log.error("the tierer did not start: %s", error)
-            self._end()
+            self._child.let_go()
             return
         if self._claim != before:
             self._local.claim_changed(self._claim)
@@ -170,47 +131,29 @@ class TierLink:
             if known.get(part) != remote:
                 self._local.remote_changed(remote)
 
-    def _end(self) -> None:
-        """Let a tierer that did not open go."""
-        if self._channel is not None:
-            self._channel.close()
-        self._gone.set()
-
-    async def _reap(self) -> int | None:
-        process, self._process = self._process, None
-        if process is None:
-            return None
-        try:
-            return await asyncio.wait_for(process.wait(), _STOP_S)
-        except TimeoutError:
-            process.kill()
-            return await process.wait()
-
     async def close(self) -> None:
         """Stop the tierer: uploads are given up, nothing waits for the bucket; a few seconds at most."""
-        self._closing = True
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.gather(self._keeper, return_exceptions=True)
-        if self._channel is not None and not self._gone.is_set():
+        if not self._child.gone.is_set():
             try:
-                await asyncio.wait_for(self._ask(m.Stop), _STOP_S)
+                await asyncio.wait_for(self._ask(m.Stop), STOP_S)
             except (TimeoutError, TierdError) as error:
                 log.warning("the tierer did not stop in time: %s", error)
-            self._channel.close()
-        await self._reap()
+            self._child.let_go()
+        await self._child.reap()
         for task in self._tasks:
             task.cancel()
 
     def _closed(self) -> None:
         self._ready = False
         self._calls.drop_all("the tierer is gone")
-        self._gone.set()
 
     @property
     def pid(self) -> int | None:
         """Of the tierer that runs now."""
-        return self._process.pid if self._process else None
+        return self._child.pid
 
     @property
     def ready(self) -> bool:
@@ -262,11 +205,7 @@ class TierLink:
 
     def _tell(self, message: m.Message) -> None:
         """Send unless the tierer is gone; whoever starts next is told the whole state anyway."""
-        if self._channel is None or self._gone.is_set():
-            return
-        try:
-            self._channel.send(m.pack(message))
-        except ChannelClosed:
+        if not self._child.tell(m.pack(message)):
             log.debug("a notice has nobody to go to")
 
     async def _ask(self, make: Callable[[int], m.Message]) -> Any:
@@ -274,10 +213,11 @@ class TierLink:
         return reply
 
     async def _ask_fds(self, make: Callable[[int], m.Message]) -> tuple[Any, list[int]]:
-        if self._channel is None:
+        channel = self._child.channel
+        if channel is None:
             raise RemoteUnavailable("the tierer is not running")
         try:
-            return await self._calls.ask(self._channel, make, lambda call: self._tell(m.Cancel(call)))
+            return await self._calls.ask(channel, make, lambda call: self._tell(m.Cancel(call)))
         except ChannelClosed as error:
             raise RemoteUnavailable("the tierer is not running") from error
 
@@ -297,13 +237,13 @@ class TierLink:
         """See `broker.ports.RemoteTier.read`; the slice owns its descriptors until `release`."""
         self._must_be_ready()
         reply, fds = await self._ask_fds(lambda n: m.Read(n, part, offset, max_bytes, stop, committed))
-        channel = self._channel
+        channel = self._child.channel
         spans = tuple(FileSpan(fds[span.fd], span.position, span.length) for span in reply.spans)
 
         def release() -> None:
             for fd in fds:
                 os.close(fd)
-            if self._channel is channel:  # a tierer that was started since knows nothing of this read
+            if self._child.channel is channel:  # a tierer that was started since knows nothing of this read
                 self._tell(m.Release(reply.call))
 
         return LogSlice(spans, sum(span.length for span in spans), reply.aborted, reply.stop, release)

@@ -4,14 +4,13 @@ Calls carry a number that the Reply repeats; notices carry none. A message is th
 `{"k": <class name>, "b": <fields>}`; `channel` splits what is too long for a packet.
 """
 
-import json
 from dataclasses import dataclass
-from typing import Any
 
 from tierd.base.ids import PartitionId, Uuid
+from tierd.ipc.calls import Failed
+from tierd.ipc.packing import Packing
 from tierd.remote.view import Claim, RemotePartition, RemoteStatus
 from tierd.storage.view import AbortedTxn, PartitionView, Seed, TimestampOffset
-from tierd.tiering.codec import BadMessage, decode, encode
 from tierd.tiering.options import OpenRequest, TiererOptions, TopicState
 from tierd.tiering.verbs import VerbProgress, VerbResult
 
@@ -169,17 +168,6 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
-    """*kind* names the error class that the caller raises again."""
-
-    call: int
-    kind: str
-    detail: str
-    where: str = ""
-    position: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class Opened:
     call: int
     claim: Claim
@@ -266,19 +254,5 @@ Message = (
     | Ran
 )
 
-_KINDS: dict[str, type[Message]] = {kind.__name__: kind for kind in Message.__args__}
-
-
-def pack(message: Message) -> bytes:
-    return json.dumps({"k": type(message).__name__, "b": encode(message)}, separators=(",", ":")).encode()
-
-
-def unpack(raw: bytes) -> Message:
-    """Raise BadMessage for bytes that `pack` did not make."""
-    try:
-        outer: Any = json.loads(raw)
-        kind, body = _KINDS[outer["k"]], outer["b"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise BadMessage(f"not a message: {error!r}") from error
-    message: Message = decode(kind, body)
-    return message
+_PACKING: Packing[Message] = Packing(Message.__args__)
+pack, unpack = _PACKING.pack, _PACKING.unpack

@@ -17,16 +17,16 @@ from tierd.base.clock import Clock, SystemClock
 from tierd.base.disk import Disk
 from tierd.base.errors import StartRefused, TierdError
 from tierd.base.ids import PartitionId, Uuid
+from tierd.ipc.calls import Calls, Failed, failed
+from tierd.ipc.channel import Channel, ChannelClosed
 from tierd.remote.open import open_store
 from tierd.remote.view import Claim, RemotePartition
 from tierd.storage.disk import PosixDisk
 from tierd.storage.view import LogSlice
 from tierd.tiering import messages as m
 from tierd.tiering.catalog import Catalog
-from tierd.tiering.channel import Channel, ChannelClosed
 from tierd.tiering.options import TiererOptions
 from tierd.tiering.reader import ReaderOptions, RemoteReader
-from tierd.tiering.rpc import Calls, failed
 from tierd.tiering.segments import RemoteReads
 from tierd.tiering.tierer import Tierer
 from tierd.tiering.verbs import VerbProgress
@@ -43,7 +43,7 @@ class BrokerCalls:
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
-        self.calls = Calls()
+        self.calls = Calls(m.pack)
 
     async def evict(self, part: PartitionId, local_start: int) -> int:
         reply, _ = await self.calls.ask(self._channel, lambda n: m.EvictLocal(n, part, local_start))
@@ -83,7 +83,7 @@ class Process:
     def _message(self, body: bytes, fds: list[int]) -> None:
         message = m.unpack(body)
         match message:
-            case m.MovedTo() | m.Done() | m.Failed():
+            case m.MovedTo() | m.Done() | Failed():
                 self._broker.calls.reply(message, fds)
             case m.PartitionChanged() | m.TopicChanged() if self._stopped:
                 log.debug("told of a change while stopping")

@@ -1,4 +1,4 @@
-"""One end of the socket pair between broker and tierer: messages with descriptors over SOCK_SEQPACKET.
+"""One end of the socket pair between two of our processes: messages with descriptors over SOCK_SEQPACKET.
 
 A message is cut into packets of at most PACKET_BYTES; each begins with a byte that says whether more follow.
 Descriptors travel with the first packet. Loop thread only.

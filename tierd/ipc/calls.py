@@ -2,17 +2,28 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from tierd.base.errors import CorruptFile, DiskFull, RemoteUnavailable, StartRefused, TierdError
-from tierd.tiering.channel import Channel
-from tierd.tiering.messages import Failed, Message, pack
+from tierd.ipc.channel import Channel
 
 _KINDS: dict[str, type[TierdError]] = {
     "RemoteUnavailable": RemoteUnavailable,
     "StartRefused": StartRefused,
     "DiskFull": DiskFull,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A reply. *kind* names the error class that the caller raises again."""
+
+    call: int
+    kind: str
+    detail: str
+    where: str = ""
+    position: int = 0
 
 
 class CallFailed(TierdError):
@@ -38,14 +49,15 @@ def raised(message: Failed) -> TierdError:
 
 
 class Calls:
-    """Outstanding calls of one side. Loop thread only."""
+    """Outstanding calls of one side; *pack* makes bytes of its messages. Loop thread only."""
 
-    def __init__(self) -> None:
+    def __init__(self, pack: Callable[[Any], bytes]) -> None:
+        self._pack = pack
         self._next = 1
         self._waiting: dict[int, asyncio.Future[tuple[Any, list[int]]]] = {}
 
     async def ask(
-        self, channel: Channel, make: Callable[[int], Message], on_cancel: Callable[[int], None] | None = None
+        self, channel: Channel, make: Callable[[int], Any], on_cancel: Callable[[int], None] | None = None
     ) -> tuple[Any, list[int]]:
         """Send `make(number)` and give the reply and its descriptors.
 
@@ -56,7 +68,7 @@ class Calls:
         future: asyncio.Future[tuple[Any, list[int]]] = asyncio.get_running_loop().create_future()
         self._waiting[number] = future
         try:
-            channel.send(pack(make(number)))
+            channel.send(self._pack(make(number)))
             return await future
         except asyncio.CancelledError:
             if on_cancel is not None:

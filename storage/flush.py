@@ -55,12 +55,13 @@ class FlushJob:
 class Durability:
     """How far one log is on the disk. Loop thread only."""
 
-    __slots__ = ("_named", "_parent", "_sealed", "flushed_ms", "point")
+    __slots__ = ("_named", "_parent", "flushed_ms", "point", "sealed")
 
     def __init__(self, point: int, sealed: int, now_ms: int, parent: Path | None) -> None:
         self.point = point
         """The recovery point: all below it is on the disk."""
-        self._sealed = sealed
+        self.sealed = sealed
+        """Closed segments below it are on the disk with all their files."""
         self._parent = parent
         self._named = False
         """Whether the active segment's name is durable."""
@@ -73,9 +74,9 @@ class Durability:
         """What to flush: closed segments that are not; with *active_to*, the log end, the active batches; and when
         *closing* all files of the active segment. None when there is nothing."""
         files: list[Path] = []
-        for i in range(segments.find(self._sealed), len(segments) - 1):
+        for i in range(segments.find(self.sealed), len(segments) - 1):
             next_base = segments[i + 1].base
-            if next_base > self._sealed:
+            if next_base > self.sealed:
                 files += _files(segments[i], next_base)
         active = segments.active
         names = bool(files) or closing or not self._named
@@ -91,19 +92,19 @@ class Durability:
 
     def restart(self, offset: int) -> None:
         """The log is one empty segment at *offset*, whose files are durable."""
-        self.point = self._sealed = offset
+        self.point = self.sealed = offset
         self._named = True
 
     def rehome(self, log_end: int, active_base: int) -> None:
         """The log lies in another directory now, and all of it is durable there."""
-        self.point, self._sealed = log_end, active_base
+        self.point, self.sealed = log_end, active_base
         self._named, self._parent = True, None
 
     def done(self, job: FlushJob, now_ms: int) -> None:
         """*job* has run and not failed."""
         self.point = max(self.point, job.upto)
-        if job.sealed >= self._sealed:
-            self._sealed = job.sealed
+        if job.sealed >= self.sealed:
+            self.sealed = job.sealed
             self._named = self._named or job.names
         self.flushed_ms = now_ms
         if job.parent is not None:

@@ -38,6 +38,8 @@ class ReadableLog:
         self.directory = directory
         self._settings = settings
         self._gated = settings.visible_when_durable
+        self.commits = self._gated or settings.flush_messages is not None
+        """Whether an append may have to wait for the disk."""
         self._segments = loaded.segments
         self._producers = loaded.producers
         self._lineage = loaded.lineage
@@ -78,12 +80,24 @@ class ReadableLog:
     def settings(self, settings: TopicSettings) -> None:
         self._settings = settings
         self._gated = settings.visible_when_durable
+        self.commits = self._gated or settings.flush_messages is not None
         self._show()
 
     @property
     def recovery_point(self) -> int:
         """All below it is on the disk."""
         return self._durable.point
+
+    @property
+    def sealed(self) -> int:
+        """Closed segments below it are on the disk with all their files."""
+        return self._durable.sealed
+
+    @property
+    def commit_due(self) -> bool:
+        """Whether what has been appended must be flushed now, as far as anybody waits for it. Ask only if `commits`."""
+        messages = self._settings.flush_messages
+        return self._gated or (messages is not None and self.log_end - self._durable.point >= messages)
 
     def _find_last_stable(self) -> None:
         oldest = self._producers.first_open

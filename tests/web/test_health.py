@@ -70,6 +70,8 @@ class Numbers:
     fetched_bytes: int = 10
     fetched_remote_bytes: int = 7
     remote_reads_failed: int = 3
+    commits: int = 4
+    committed_requests: int = 9
 
 
 def test_the_brokers_numbers_have_their_names() -> None:

@@ -5,6 +5,7 @@ import logging
 from concurrent.futures import ThreadPoolExecutor
 
 from tierd.base.clock import Clock
+from tierd.broker.commits import Commits
 from tierd.broker.config_apis import AlterConfigs, DescribeConfigs
 from tierd.broker.counters import Counters
 from tierd.broker.create_partitions import CreatePartitions
@@ -61,6 +62,7 @@ class Broker:
         self.tier = tier
         self.counters = Counters()
         self.housekeeping = Housekeeping(partitions, tier, clock, retention_check_ms=settings.retention_check_ms)
+        self.commits = Commits(self.counters, committed=self.housekeeping.appended)
         self.topics = Topics(partitions, tier, clock)
         self.moves = Moves(partitions, tier)
         self.address: tuple[str, int] | None = None
@@ -72,7 +74,7 @@ class Broker:
         self._readers = ThreadPoolExecutor(4, "reads")
         self._coordinator = Coordinator(self._offsets_topic(clock), clock)
         self._delete_records = DeleteRecords(partitions, tier)
-        produce = Produce(partitions, tier, clock, self.counters, appended=self.housekeeping.appended)
+        produce = Produce(partitions, tier, clock, self.counters, self.commits, appended=self.housekeeping.appended)
         control = self._control(ProducerIds(registry, clock, self._largest_producer_id), cluster_id)
         listener = settings.listener
         self.server = Server(
@@ -113,6 +115,7 @@ class Broker:
         self._fetch.stop()
         await self.server.stop(0 if quick else STOP_GRACE_S)
         self._coordinator.close()
+        await self.commits.close()
         await self._delete_records.close()
         if self._reads is not None:
             await self._reads.close()

@@ -16,3 +16,7 @@ class Counters:
     """From both tiers."""
     fetched_remote_bytes: int = 0
     remote_reads_failed: int = 0
+    commits: int = 0
+    """Flushes that requests waited for."""
+    committed_requests: int = 0
+    """Appends that such a flush answered."""

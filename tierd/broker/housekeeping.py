@@ -115,15 +115,16 @@ class Housekeeping:
             if partition.deleted or partition.offline:
                 continue
             logged = partition.log
-            place = logged.directory
             job = logged.unflushed(active=logged.flush_due(self._clock.monotonic_ms()))
             if job is not None:
                 try:
                     await asyncio.get_running_loop().run_in_executor(self._thread, job.run)
                 except StorageFailed as error:
                     log.error("flush failed", extra={"partition": str(partition), "why": str(error)})
-                if logged.directory == place:  # else it has moved meanwhile, all of it durable
-                    logged.flushed(job)
+                seen = logged.high_watermark
+                logged.flushed(job)
+                if logged.high_watermark != seen:
+                    partition.wake()
             if job is not None or partition.must_tell:
                 partition.tell(self._tier)
             if logged.settings.flush_ms is not None and logged.recovery_point < logged.log_end:

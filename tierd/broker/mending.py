@@ -6,6 +6,7 @@ import logging
 from tierd.base.errors import CorruptFile, RemoteUnavailable
 from tierd.broker.partition import Partition
 from tierd.broker.ports import RemoteTier
+from tierd.storage.errors import StorageFailed
 
 log = logging.getLogger(__name__)
 
@@ -21,6 +22,17 @@ async def recall(partition: Partition, copied_to: int, tier: RemoteTier) -> None
         log.error("older producers and epochs are not known", extra={**facts, "why": str(error)})
     else:
         log.warning("older producers and epochs were taken from the bucket", extra=facts)
+
+
+async def make_visible(partition: Partition) -> None:
+    """Flush what readers may see only once it is on the disk, when an unclean stop has left such batches."""
+    logged = partition.log
+    if logged.high_watermark < logged.log_end and (job := logged.unflushed(active=True)) is not None:
+        try:
+            await asyncio.get_running_loop().run_in_executor(None, job.run)
+        except StorageFailed as error:
+            log.error("flush failed", extra={"partition": str(partition), "why": str(error)})
+        logged.flushed(job)
 
 
 def judge_gaps(partition: Partition) -> None:

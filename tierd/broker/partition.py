@@ -82,15 +82,17 @@ class Partition:
 
     @property
     def must_tell(self) -> bool:
-        """Whether appends have changed what the tierer plans with, though no segment was closed.
+        """Whether appends have changed what the tierer plans with, though housekeeping has flushed nothing.
 
-        That is: the active segment is no longer empty, or an open transaction that held back closed segments ended.
+        That is: the active segment is no longer empty, an open transaction that held back closed segments ended, or
+        closed segments are on the disk because somebody waited for that.
         """
         told = self._told
         if told is None:
             return True
         freed = told.last_stable < told.active_base and self.log.last_stable > told.last_stable
-        return freed or (told.active_append_ms is None and self.log.log_end > told.active_base)
+        closed = told.active_base < self.log.sealed
+        return freed or closed or (told.active_append_ms is None and self.log.log_end > told.active_base)
 
     @property
     def tiered(self) -> bool:

@@ -11,7 +11,7 @@ from tierd.base.clock import Clock
 from tierd.base.errors import CorruptFile, DiskFull, StartRefused
 from tierd.base.ids import PartitionId, TopicPartition, Uuid
 from tierd.broker.homes import Home, Homes, Offline
-from tierd.broker.mending import judge_gaps, recall
+from tierd.broker.mending import judge_gaps, make_visible, recall
 from tierd.broker.outages import Outages
 from tierd.broker.partition import Partition
 from tierd.broker.ports import RemoteTier
@@ -244,6 +244,7 @@ class Partitions:
             await recall(partition, copied_to, tier)
         judge_gaps(partition)
         logged.begin(self.epoch, first, seed)
+        await make_visible(partition)
         _settle_log_start(partition, known=partition.name in self._known_starts)
         partition.tell(tier)
 

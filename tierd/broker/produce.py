@@ -1,18 +1,24 @@
-"""Produce: one append per partition, on the loop, answered at once (from the page cache, as one Kafka node)."""
+"""Produce: one append per partition, on the loop, answered at once (from the page cache, as one Kafka node).
 
+Where the topic asks for it the answer waits for the disk (`commits`); then, and only then, there is one to await.
+"""
+
+import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
 
 from tierd.base.clock import Clock
 from tierd.base.errors import TierdError
-from tierd.broker.connection import CloseQuietly
+from tierd.broker.commits import Commits
+from tierd.broker.connection import Answer, CloseQuietly
 from tierd.broker.counters import Counters
 from tierd.broker.error_map import code_of, refused
 from tierd.broker.partition import Partition
 from tierd.broker.partitions import Partitions
 from tierd.broker.ports import RemoteTier
 from tierd.remote.view import ClaimState
-from tierd.storage.errors import AppendRefused, TransactionRefused
+from tierd.storage.errors import AppendRefused, StorageFailed, TransactionRefused
 from tierd.wire.api import PRODUCE_SERVED_FROM
 from tierd.wire.errors import ErrorCode
 from tierd.wire.header import RequestHeader, parse_request_header
@@ -26,7 +32,10 @@ _CODEC_BITS = 0x07
 _ZSTD = 4
 _ZSTD_FROM = 7
 _ABORTABLE_FROM = 11
-_ACKS = (-1, 0, 1)
+_ALL = -1
+_ACKS = (_ALL, 0, 1)
+
+Topics = list[tuple[str, list[PartitionProduced]]]
 
 
 class Produce:
@@ -38,6 +47,7 @@ class Produce:
         tier: RemoteTier | None,
         clock: Clock,
         counters: Counters,
+        commits: Commits,
         *,
         appended: Callable[[Partition], None],
     ) -> None:
@@ -46,21 +56,24 @@ class Produce:
         self._counters = counters
         self._tier = tier
         self._appended = appended
+        self._commits = commits
+        self._waits: list[tuple[PartitionProduced, asyncio.Future[None]]] = []
+        """Rows of the request in work whose batches must be on the disk before it is answered."""
 
-    def __call__(self, header: RequestHeader, frame: memoryview, position: int, shapes: ProduceShapes) -> bytes | None:
+    def __call__(self, header: RequestHeader, frame: memoryview, position: int, shapes: ProduceShapes) -> Answer:
         """Append and answer; None for acks=0, where a failure closes the connection instead (CloseQuietly)."""
         version = header.version
         request = decode_produce(frame, position, version)
         shapes.learn(frame, header, request)
         stop = self._refuse_all(request.acks, version)
         now_ms = self._clock.now_ms()
-        topics = []
+        topics: Topics = []
         failed = False
         for name, wanted in request.topics:
             rows = []
             for index, records in wanted:
                 if stop is None:
-                    row = self._append(name, index, records, request.transactional_id, version, now_ms)
+                    row = self._append(name, index, records, request.transactional_id, version, now_ms, request.acks)
                 else:
                     row = PartitionProduced(index, stop)
                 failed = failed or row.error != 0
@@ -70,19 +83,28 @@ class Produce:
             if failed:
                 raise CloseQuietly
             return None
+        if self._waits:
+            return self._later(header.correlation_id, version, topics)
         return encode_produce_response(header.correlation_id, version, topics)
 
-    def again(self, frame: memoryview, shapes: ProduceShapes) -> bytes | None:
+    def _later(self, correlation_id: int, version: int, topics: Topics) -> Coroutine[Any, Any, bytes]:
+        waits, self._waits = self._waits, []
+        return _answered(correlation_id, version, topics, waits)
+
+    def again(self, frame: memoryview, shapes: ProduceShapes) -> bytes | Coroutine[Any, Any, bytes] | None:
         """The same for a request of a shape that this connection has used; None when the usual way must decide."""
         found = shapes.match(frame)
         if found is None or self._claim_lost:
             return None
         shape, records = found
         version = frame[3]
-        row = self._append(shape.topic, shape.partition, records, None, version, self._clock.now_ms())
-        if row.error or row.base_offset is None or row.log_start is None:
+        row = self._append(shape.topic, shape.partition, records, None, version, self._clock.now_ms(), shape.acks)
+        if row.error or row.base_offset is None or row.log_start is None or self._waits:
             header, _ = parse_request_header(frame)
-            return encode_produce_response(header.correlation_id, version, [(shape.topic, [row])])
+            topics = [(shape.topic, [row])]
+            if self._waits:
+                return self._later(header.correlation_id, version, topics)
+            return encode_produce_response(header.correlation_id, version, topics)
         return shape.answer(frame, row.base_offset, row.log_append_time_ms, row.log_start)
 
     @property
@@ -104,6 +126,7 @@ class Produce:
         transactional_id: str | None,
         version: int,
         now_ms: int,
+        acks: int,
     ) -> PartitionProduced:
         partition = self._partitions.get(topic, index)
         if partition is None:
@@ -126,7 +149,27 @@ class Produce:
             return PartitionProduced(index, code_of(error), message=str(error))
         self._counters.produced_bytes += len(records)
         self._appended(partition)
-        return PartitionProduced(index, 0, done.first_offset, done.log_append_time_ms, logged.log_start)
+        row = PartitionProduced(index, 0, done.first_offset, done.log_append_time_ms, logged.log_start)
+        if logged.commits and logged.commit_due:
+            committed = self._commits.wait(partition)
+            if acks == _ALL or (acks and logged.settings.flush_messages is not None):
+                self._waits.append((row, committed))
+        return row
+
+
+async def _answered(
+    correlation_id: int, version: int, topics: Topics, waits: Sequence[tuple[PartitionProduced, asyncio.Future[None]]]
+) -> bytes:
+    """The answer once the disk has all of it; what a failing disk has not is refused."""
+    failed: dict[int, PartitionProduced] = {}
+    for row, committed in waits:
+        try:
+            await committed
+        except StorageFailed as error:
+            failed[id(row)] = PartitionProduced(row.partition, code_of(error), message=str(error))
+    if failed:
+        topics = [(name, [failed.get(id(row), row) for row in rows]) for name, rows in topics]
+    return encode_produce_response(correlation_id, version, topics)
 
 
 def _refused_transaction(

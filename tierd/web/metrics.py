@@ -41,6 +41,8 @@ METRICS: tuple[MetricRule, ...] = (
     MetricRule("tierd_requests", Kind.COUNTER, "Requests, by API name.", ("api",)),
     MetricRule("tierd_bad_requests", Kind.COUNTER, "Requests that made no sense; their connections were closed."),
     MetricRule("tierd_produced_bytes", Kind.COUNTER, "Bytes of batches appended."),
+    MetricRule("tierd_commits", Kind.COUNTER, "Flushes that Produce requests waited for (tierd.acks.durability=disk)."),
+    MetricRule("tierd_committed_requests", Kind.COUNTER, "Appends that such a flush answered."),
     MetricRule("tierd_fetched_bytes", Kind.COUNTER, "Bytes of batches sent to consumers, by tier.", ("tier",)),
     MetricRule("tierd_remote_read_failures", Kind.COUNTER, "Reads from the bucket that failed."),
     MetricRule("tierd_disk_free_bytes", Kind.GAUGE, "Free space of a data directory's file system.", ("directory",)),
@@ -117,6 +119,12 @@ class BrokerNumbers(Protocol):
     def produced_bytes(self) -> int: ...
 
     @property
+    def commits(self) -> int: ...
+
+    @property
+    def committed_requests(self) -> int: ...
+
+    @property
     def fetched_bytes(self) -> int: ...
 
     @property
@@ -131,6 +139,8 @@ def broker_samples(numbers: BrokerNumbers, api_name: Callable[[int], str]) -> It
     yield from (Sample("tierd_requests", count, (api_name(key),)) for key, count in sorted(numbers.requests.items()))
     yield Sample("tierd_bad_requests", numbers.bad_requests)
     yield Sample("tierd_produced_bytes", numbers.produced_bytes)
+    yield Sample("tierd_commits", numbers.commits)
+    yield Sample("tierd_committed_requests", numbers.committed_requests)
     yield Sample("tierd_fetched_bytes", numbers.fetched_bytes - numbers.fetched_remote_bytes, ("local",))
     yield Sample("tierd_fetched_bytes", numbers.fetched_remote_bytes, ("remote",))
     yield Sample("tierd_remote_read_failures", numbers.remote_reads_failed)

@@ -24,13 +24,14 @@ _MOST_SHAPES: Final = 64
 
 
 class ProduceShape:
-    """One topic, partition and version as one client asks for it."""
+    """One topic, partition, acks and version as one client asks for it."""
 
-    __slots__ = ("_head", "_length", "partition", "topic")
+    __slots__ = ("_head", "_length", "acks", "partition", "topic")
 
-    def __init__(self, topic: str, partition: int) -> None:
+    def __init__(self, topic: str, partition: int, acks: int) -> None:
         self.topic = topic
         self.partition = partition
+        self.acks = acks
         self._head = b"\0" + _ONE + compact_string(topic) + _ONE
         self._length = I32.pack(_BODY - _KEY_END + len(self._head) + _ROW.size + len(_ANSWER_TAIL))
 
@@ -66,7 +67,7 @@ class ProduceShapes:
         if size_at != self._size_at or len(self._known) >= _MOST_SHAPES:
             self._known.clear()
             self._size_at = size_at
-        self._known[_key(frame, size_at)] = ProduceShape(topic, partition)
+        self._known[_key(frame, size_at)] = ProduceShape(topic, partition, request.acks)
 
     def match(self, frame: memoryview) -> tuple[ProduceShape, memoryview] | None:
         """The shape of *frame* and its records, a writable view; None when the usual way must decide."""

@@ -27,6 +27,10 @@ class RemoteUnavailable(TierdError):
     """The bucket did not answer in time; safe to retry. Exit code 5 where a verb needed it."""
 
 
+class WorkerGone(TierdError):
+    """The process that did the work ended; nothing was half done, it may be asked for again."""
+
+
 class DiskFull(TierdError):
     """No room (or less than the reserve) on a local disk; served again when space is back."""
 

@@ -49,10 +49,14 @@ def raised(message: Failed) -> TierdError:
 
 
 class Calls:
-    """Outstanding calls of one side; *pack* makes bytes of its messages. Loop thread only."""
+    """Outstanding calls of one side. Loop thread only.
 
-    def __init__(self, pack: Callable[[Any], bytes]) -> None:
+    *pack* makes bytes of its messages; *gone* is what callers get when the other side goes meanwhile.
+    """
+
+    def __init__(self, pack: Callable[[Any], bytes], gone: type[TierdError] = RemoteUnavailable) -> None:
         self._pack = pack
+        self._gone = gone
         self._next = 1
         self._waiting: dict[int, asyncio.Future[tuple[Any, list[int]]]] = {}
 
@@ -61,7 +65,7 @@ class Calls:
     ) -> tuple[Any, list[int]]:
         """Send `make(number)` and give the reply and its descriptors.
 
-        Raises what the reply says, ChannelClosed before sending, RemoteUnavailable when the other side goes meanwhile.
+        Raises what the reply says, ChannelClosed before sending, *gone* when the other side goes meanwhile.
         """
         number = self._next
         self._next += 1
@@ -92,4 +96,4 @@ class Calls:
         """The other side is gone."""
         for future in self._waiting.values():
             if not future.done():
-                future.set_exception(RemoteUnavailable(why))
+                future.set_exception(self._gone(why))

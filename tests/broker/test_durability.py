@@ -264,3 +264,24 @@ def test_the_loop_is_free_while_the_disk_works(broker: Running, client: Client, 
         assert client.call(3, 12, topics=None).brokers
         disk.open_door.set()
         answer.result(20)
+
+
+def test_committed_offsets_wait_too_where_their_topic_asks_for_it(tmp_path: Path, disk: SlowDisk) -> None:
+    durable = {"__consumer_offsets": {"tierd.acks.durability": "disk"}}
+    broker = Running(settings(tmp_path, topics=durable, offsets_topic_partitions=1), None, FakeClock())
+    broker.disk = disk
+    broker.start()
+    with Client(broker.address) as client, ThreadPoolExecutor(1) as threads:
+        client.create("t")
+        rows = [{"partition_index": 0, "committed_offset": 0, "committed_metadata": None}]
+        asked = {"group_id": "g", "generation_id_or_member_epoch": -1, "topics": [{"name": "t", "partitions": rows}]}
+        assert client.call(8, 8, **asked).topics[0].partitions[0].error_code == 0
+        disk.open_door.clear()
+        while disk.syncing.acquire(blocking=False):
+            pass
+        answer = threads.submit(client.call, 8, 8, **asked)
+        assert disk.syncing.acquire(timeout=20)
+        assert not answer.done()
+        disk.open_door.set()
+        assert answer.result(20).topics[0].partitions[0].error_code == 0
+    broker.stop()

@@ -18,7 +18,7 @@ from tierd.broker.directory_apis import (
 )
 from tierd.broker.dispatch import ControlHandler, Dispatch
 from tierd.broker.fetch import Fetch
-from tierd.broker.group_ports import OffsetsTopic, OneNode, TopicIds
+from tierd.broker.group_ports import OffsetsTopic, OneNode, TopicIds, once_settled
 from tierd.broker.groups.coordinator import Coordinator
 from tierd.broker.groups.handlers import GroupHandlers
 from tierd.broker.homes import Home, NoDirectoryLeft
@@ -72,7 +72,8 @@ class Broker:
         self._reads = None if tier is None else RemoteReads(tier, clock, self.counters)
         self._fetch = Fetch(partitions, self._reads, self.counters)
         self._readers = ThreadPoolExecutor(4, "reads")
-        self._coordinator = Coordinator(self._offsets_topic(clock), clock)
+        self._offsets = self._offsets_topic(clock)
+        self._coordinator = Coordinator(self._offsets, clock)
         self._delete_records = DeleteRecords(partitions, tier)
         produce = Produce(partitions, tier, clock, self.counters, self.commits, appended=self.housekeeping.appended)
         control = self._control(ProducerIds(registry, clock, self._largest_producer_id), cluster_id)
@@ -149,6 +150,7 @@ class Broker:
             clock,
             self._readers,
             appended=self.housekeeping.appended,
+            commits=self.commits,
             default_partitions=self.settings.offsets_topic_partitions,
         )
 
@@ -183,7 +185,7 @@ class Broker:
             ApiKey.DESCRIBE_CONFIGS: DescribeConfigs(partitions, settings),
             ApiKey.ALTER_CONFIGS: alter,
             ApiKey.INCREMENTAL_ALTER_CONFIGS: alter,
-            **groups.table(),
+            **once_settled(groups.table(), self._offsets),
         }
 
     def _largest_producer_id(self) -> int | None:

@@ -2,18 +2,25 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import Executor
+from typing import Any
 
 from tierd.base.clock import Clock
 from tierd.base.errors import CorruptFile, TierdError
 from tierd.base.ids import Uuid
+from tierd.broker.commits import Commits
+from tierd.broker.connection import CloseQuietly
+from tierd.broker.groups.handlers import Handler
 from tierd.broker.groups.ports import OFFSETS_TOPIC
 from tierd.broker.partition import Partition
 from tierd.broker.partitions import Partitions
 from tierd.broker.topics import Topics
+from tierd.storage.errors import StorageFailed
 from tierd.storage.header import parse_header
 from tierd.storage.view import LogSlice
+from tierd.wire.api import ApiKey
+from tierd.wire.header import RequestHeader
 
 _PIECE_BYTES = 1024 * 1024
 
@@ -29,6 +36,7 @@ class OffsetsTopic:
         readers: Executor,
         *,
         appended: Callable[[Partition], None],
+        commits: Commits,
         default_partitions: int,
     ) -> None:
         self._topics = topics
@@ -36,6 +44,8 @@ class OffsetsTopic:
         self._clock = clock
         self._readers = readers
         self._appended = appended
+        self._commits = commits
+        self._unsettled: set[asyncio.Future[None]] = set()
         self._default_partitions = default_partitions
 
     def count(self) -> int | None:
@@ -49,6 +59,15 @@ class OffsetsTopic:
         target = self._get(partition)
         target.log.append(memoryview(bytearray(batch)), now_ms=self._clock.now_ms(), internal=True)
         self._appended(target)
+        if target.log.commits and target.log.commit_due:
+            committed = self._commits.wait(target)
+            self._unsettled.add(committed)
+            committed.add_done_callback(self._unsettled.discard)
+
+    async def settled(self) -> None:
+        """Return when all that was appended is as durable as the topic's settings ask for. Raises StorageFailed."""
+        if self._unsettled:
+            await asyncio.gather(*self._unsettled)
 
     async def replay(self, partition: int) -> AsyncIterator[bytes]:
         target = self._get(partition)
@@ -69,6 +88,23 @@ class OffsetsTopic:
         if target is None:
             raise NotHere(f"{OFFSETS_TOPIC}-{partition} is not on this node")
         return target
+
+
+def once_settled(table: Mapping[ApiKey, Handler], topic: OffsetsTopic) -> dict[ApiKey, Handler]:
+    """The same handlers; what they answer waits for what they have appended. A failing disk closes the connection."""
+
+    def settling(handler: Handler) -> Handler:
+        async def answer(header: RequestHeader, request: Any) -> Mapping[str, object]:
+            fields = await handler(header, request)
+            try:
+                await topic.settled()
+            except StorageFailed as error:
+                raise CloseQuietly from error
+            return fields
+
+        return answer
+
+    return {key: settling(handler) for key, handler in table.items()}
 
 
 class NotHere(TierdError):

@@ -107,6 +107,10 @@ class Folders:
             with suppress(FileNotFoundError):
                 if path.stat().st_mtime_ns // 1_000_000 < oldest_ms:
                     self.disk.unlink(path)
+        for folder in self.uploads.glob("*"):
+            with suppress(OSError):  # not empty: an upload
+                if folder.stat().st_mtime_ns // 1_000_000 < oldest_ms:
+                    self.disk.rmdir(folder)
 
     def write_tmp(self, tmp: Path, data: Buffer) -> None:
         """Durable content without a name in the bucket yet."""

@@ -233,9 +233,15 @@ def test_what_crashed_writers_left_is_swept_when_old(tmp_path: Path) -> None:
     left = [tmp_path / "bucket" / ".tierd-meta" / "tmp" / name for name in ("old", "new")]
     for path in left:
         path.write_bytes(b"?")
-    os.utime(left[0], (1, 1))
+    upload = store.begin_upload("u")
+    empty = [tmp_path / "bucket" / ".tierd-meta" / "uploads" / name for name in ("old", "new")]
+    for folder in empty:
+        folder.mkdir()
+    for path in (left[0], empty[0], empty[0].with_name(upload.upload_id)):
+        os.utime(path, (1, 1))
     put(opened(tmp_path), "k", b"y")
-    assert [path.exists() for path in left] == [False, True]
+    assert [path.exists() for path in (*left, *empty)] == [False, True, False, True]
+    assert [one.upload_id for one in store.list_uploads("")] == [upload.upload_id]
 
 
 def test_a_short_part_before_the_last_is_refused(tmp_path: Path) -> None:

@@ -39,6 +39,11 @@ log = logging.getLogger(__name__)
 SettingsFor = Callable[[TopicPartition], TopicSettings]
 TopicIdFor = Callable[[TopicPartition], Uuid | None]
 
+FREQUENT_CHECKPOINTS = (names.REPLICATION_CHECKPOINT, names.CLEANER_CHECKPOINT)
+RARE_CHECKPOINTS = (names.RECOVERY_POINT_CHECKPOINT, names.LOG_START_CHECKPOINT)
+"""They are also written at once where something depends on them."""
+CHECKPOINTS = (*FREQUENT_CHECKPOINTS, *RARE_CHECKPOINTS)
+
 _KRAFT_LOG = "__cluster_metadata"
 _NO_BROKER_EPOCH = -1
 _FLUSH_THREADS = 4
@@ -305,8 +310,8 @@ class LogDirectory:
 
     # -- checkpoints --
 
-    def checkpoint_job(self) -> Callable[[], None]:
-        """Fix what the checkpoint files should say now; call the result in any thread to write those that changed."""
+    def checkpoint_job(self, files: Collection[str] = CHECKPOINTS) -> Callable[[], None]:
+        """Fix what checkpoint *files* should say now; call the result in any thread to write those that changed."""
         points = {tp: found.recovery_point for tp, found in self.logs.items()}
         marks = {tp: found.high_watermark for tp, found in self.logs.items()}
         starts = self._starts()

@@ -153,6 +153,34 @@ def test_checkpoints_are_written_at_their_cadence(plain: Running, clock: FakeClo
     assert "t 0 63" in (tmp_path / "data" / "replication-offset-checkpoint").read_text()
 
 
+def test_recovery_points_and_log_starts_are_written_less_often(
+    plain: Running, clock: FakeClock, tmp_path: Path
+) -> None:
+    def rows(name: str) -> list[str]:
+        return (tmp_path / "data" / f"{name}-offset-checkpoint").read_text().splitlines()[2:]
+
+    clock.advance(100_000)
+    fill(plain)
+    step(plain)
+    log = plain.log("t")
+    first = log.recovery_point
+    assert rows("recovery-point") == [f"t 0 {first}"]
+    with Client(plain.address) as client:
+        for n in range(20):
+            client.produce("t", batch(t0=T0 + n))
+    clock.advance(5_001)
+    step(plain)
+    assert log.recovery_point > first
+    assert rows("recovery-point") == [f"t 0 {first}"]
+    assert rows("replication") == ["t 0 120"]
+    clock.advance(55_000)
+    step(plain)
+    assert rows("recovery-point") == [f"t 0 {log.recovery_point}"]
+    assert rows("log-start") == []
+    plain.call(lambda: log.move_log_start(7))
+    assert rows("log-start") == ["t 0 7"], "what lies below may go at once"
+
+
 def test_retention_without_a_bucket(plain: Running, clock: FakeClock) -> None:
     fill(plain, retention_ms="3600000")
     step(plain)

@@ -15,6 +15,7 @@ from tierd.broker.partition import Partition
 from tierd.broker.partitions import Partitions
 from tierd.broker.ports import RemoteTier
 from tierd.broker.retention import released
+from tierd.storage.directory import FREQUENT_CHECKPOINTS, RARE_CHECKPOINTS
 from tierd.storage.errors import StorageFailed
 
 log = logging.getLogger(__name__)
@@ -22,8 +23,8 @@ log = logging.getLogger(__name__)
 BUSY_TICK_S = 0.25
 """After appends: how soon a closed segment is flushed and shown to the tierer."""
 IDLE_TICK_S = 5.0
-CHECKPOINT_MS = 5_000
-"""Kafka writes the high watermarks every 5 s and the other checkpoints every 60 s; here all go together."""
+FREQUENT_MS, RARE_MS = 5_000, 60_000
+"""Kafka writes high watermarks every 5 s, recovery points and log starts every 60 s."""
 ROLL_CHECK_MS = 10_000
 _A_TURN = 100
 """Partitions looked at before the loop serves others again."""
@@ -43,7 +44,8 @@ class Housekeeping:
         self._dirty: dict[Partition, None] = {}
         self._stopped = asyncio.Event()
         self._woken = asyncio.Event()
-        self._changed = False
+        self._stale: set[tuple[str, ...]] = set()
+        """Groups of checkpoint files that may have to be written."""
         self._due: dict[str, int] = {}
         self._fatal: BaseException | None = None
 
@@ -53,6 +55,9 @@ class Housekeeping:
             self._woken.set()
         self._dirty[partition] = None
         partition.wake()
+
+    def _touched(self) -> None:
+        self._stale |= {FREQUENT_CHECKPOINTS, RARE_CHECKPOINTS}
 
     def stop(self) -> None:
         """Let `run` end."""
@@ -85,16 +90,21 @@ class Housekeeping:
         if self._is_due("rolls", ROLL_CHECK_MS):
             await self._roll_old()
         dirty, self._dirty = self._dirty, {}
-        self._changed = self._changed or bool(dirty)
+        if dirty:
+            self._touched()
         await self.flush(dirty)
         if self._is_due("retention", self._retention_check_ms):
             await self._retain()
-        if self._changed and self._is_due("checkpoints", CHECKPOINT_MS):
-            self._changed = False
-            for directory in self._partitions.directories:
-                await self._in_thread(directory.checkpoint_job())
+        await self._checkpoint()
         for directory in self._partitions.directories:
             await self._in_thread(directory.purge)
+
+    async def _checkpoint(self) -> None:
+        for files, every_ms in ((FREQUENT_CHECKPOINTS, FREQUENT_MS), (RARE_CHECKPOINTS, RARE_MS)):
+            if files in self._stale and self._is_due(files[0], every_ms):
+                self._stale.discard(files)
+                for directory in self._partitions.directories:
+                    await self._in_thread(directory.checkpoint_job(files))
 
     async def roll(self, parts: Collection[PartitionId] | None = None) -> int:
         """Close active segments that are not empty (of all tiered partitions, or of *parts*) and flush them.
@@ -175,7 +185,7 @@ class Housekeeping:
         if start > partition.log.log_start:
             partition.log.move_log_start(start)
             log.info("retention", extra={"partition": str(partition), "log_start": start})
-            self._changed = True
+            self._touched()
             partition.wake()
 
     async def _in_thread(self, work: Callable[[], object]) -> None:

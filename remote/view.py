@@ -46,7 +46,8 @@ class Waiting:
     """The one reason that the next closed segment is not copied now."""
 
     reason: str
-    """One of: active, unflushed, pinned, lag, copying, retrying, claim, untiered, paused, unknown."""
+    """One of: active, unflushed, pinned, lag, cleaning, uncleaned, copying, retrying, claim, untiered, paused,
+    unknown."""
     detail: str
 
 

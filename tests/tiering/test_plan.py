@@ -195,3 +195,39 @@ def test_the_reason_for_waiting_is_one_and_says_what() -> None:
     assert pinned is not None
     assert "producer 7" in pinned.detail
     assert why_waiting(replace(made, active_bytes=0), replace(HELD, copied_to=10)) is None
+
+
+COMPACTED = settings(cleanup_policy=frozenset({"compact"}), tierd_archive_max_age_ms=7200_000)
+HOUR_MS = 3_600_000
+
+
+def test_nothing_is_copied_while_segments_are_cleaned() -> None:
+    plan = plan_copy(view(100, 100, cleaning=True), HELD)
+    assert plan.segments == ()
+    assert plan.waiting is not None
+    assert plan.waiting.reason == "cleaning"
+
+
+def test_a_compacted_segment_waits_for_its_cleaning() -> None:
+    made = view(100, 100, settings=COMPACTED, cleaned_to=10)
+    soon = replace(HELD, now_ms=made.closed[0].append_ms + HOUR_MS)
+    plan = plan_copy(made, soon)
+    assert [segment.base for segment in plan.segments] == [0]
+    assert plan.waiting is not None
+    assert plan.waiting.reason == "uncleaned"
+    assert plan_copy(replace(made, cleaned_to=20), soon).segments == made.closed
+
+
+def test_an_uncleaned_segment_is_copied_after_the_smaller_of_two_limits() -> None:
+    made = view(100, settings=COMPACTED)
+    closed_ms = made.closed[0].append_ms
+    assert plan_copy(made, replace(HELD, now_ms=closed_ms + 2 * HOUR_MS - 1)).segments == ()
+    assert plan_copy(made, replace(HELD, now_ms=closed_ms + 2 * HOUR_MS)).segments == made.closed
+    sooner = replace(made, settings=replace(COMPACTED, max_compaction_lag_ms=HOUR_MS))
+    assert plan_copy(sooner, replace(HELD, now_ms=closed_ms + HOUR_MS)).segments == made.closed
+    never = replace(made, settings=replace(COMPACTED, tierd_archive_max_age_ms=None))
+    assert plan_copy(never, replace(HELD, now_ms=closed_ms + 1000 * HOUR_MS)).segments == ()
+
+
+def test_a_topic_that_is_not_compacted_waits_for_no_cleaning() -> None:
+    assert plan_copy(view(100), HELD).segments

@@ -553,3 +553,50 @@ def test_copy_times_out_and_goes_on(tmp_path: Path) -> None:
         assert (await bench.copy()).outcome is Outcome.DONE
 
     drive(tmp_path, work)
+
+
+def test_a_held_partition_is_not_copied_and_what_was_under_way_is_known(tmp_path: Path) -> None:
+    async def work(bench: Bench) -> None:
+        view = bench.adopt("codec-none-0")
+        await bench.open(who())
+        bench.tierer.partition_changed(view)
+        bench.tierer.partition_changed(replace(view, cleaning=True))
+        await bench.tierer.copying.hold(view.id)
+        row = bench.catalog.partition(view.id)
+        assert row is not None
+        assert row.copied_to is not None  # the first segment was on its way already
+        copied_to = row.copied_to
+        assert copied_to < view.closed[-1].next_base
+        assert bench.tierer.copying.plan(view.id).segments == ()
+        bench.tierer.partition_changed(replace(view, cleaning=False))
+        await bench.copy()
+        row = bench.catalog.partition(view.id)
+        assert row is not None
+        assert row.copied_to == view.closed[-1].next_base
+
+    drive(tmp_path, work)
+
+
+def test_a_try_with_an_unknown_outcome_is_decided_before_a_partition_is_held(tmp_path: Path) -> None:
+    async def work(bench: Bench) -> None:
+        view = bench.adopt("codec-none-0")
+        await bench.open(who())
+        await bench.copy()
+        last = bench.catalog.segments(view.id, CopyState.COPY_FINISHED)[-1]
+        segment_id = Uuid(os.urandom(16))
+        lost = replace(last.remote, segment_id=segment_id, stem=f"{last.remote.stem[:-22]}{segment_id}")
+        bench.catalog.started(replace(last, remote=lost, state=CopyState.COPY_STARTED))
+        assert bench.catalog.segments(view.id, CopyState.COPY_STARTED)
+        await bench.tierer.copying.hold(view.id)
+        assert bench.catalog.segments(view.id, CopyState.COPY_STARTED) == []
+
+    drive(tmp_path, work)
+
+
+def test_a_partition_that_the_bucket_says_nothing_of_cannot_be_held(tmp_path: Path) -> None:
+    async def work(bench: Bench) -> None:
+        view = bench.adopt("codec-none-0")
+        with pytest.raises(RemoteUnavailable):
+            await bench.tierer.copying.hold(view.id)
+
+    drive(tmp_path, work)

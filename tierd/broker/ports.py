@@ -37,6 +37,12 @@ class RemoteTier(Protocol):
     async def publish_head(self, part: PartitionId) -> None:
         """Return when the bucket's head says what the last `partition_changed` said (log start)."""
 
+    async def hold_copies(self, part: PartitionId) -> RemotePartition | None:
+        """Return when nothing of *part* is being copied; what the bucket has of it then.
+
+        `partition_changed` must have said `cleaning` before: until it says otherwise no copy begins.
+        """
+
     def partition_changed(self, view: PartitionView) -> None:
         """Tell the tierer the whole state of a partition: after open, roll, flush of closed segments, evict, settings.
 

@@ -22,6 +22,8 @@ from tierd.tiering.states import CopyState as RowState
 
 log = logging.getLogger(__name__)
 
+_UNCLEANED_LOOK_S = 10.0
+
 
 @dataclass(slots=True)
 class Attempt:
@@ -29,6 +31,8 @@ class Attempt:
 
     segment: SegmentView | None = None
     """Being copied now."""
+    task: asyncio.Task[None] | None = None
+    """Of the copy that ran last."""
     failures: int = 0
     error: TierdError | OSError | None = None
     failed: int | None = None
@@ -60,6 +64,8 @@ class Copying:
         self._queue: OrderedDict[PartitionId, None] = OrderedDict()
         self._attempts: dict[PartitionId, Attempt] = {}
         self._running: set[asyncio.Task[None]] = set()
+        self._uncleaned: set[PartitionId] = set()
+        self._uncleaned_timer: asyncio.TimerHandle | None = None
         self.totals = Totals()
         self._counting = threading.Lock()
 
@@ -129,6 +135,7 @@ class Copying:
             loaded=row is not None,
             copying=attempt.segment.base if attempt.segment else None,
             retrying=retrying,
+            now_ms=self._state.clock.now_ms(),
         )
 
     def _pump(self) -> None:
@@ -140,13 +147,43 @@ class Copying:
             attempt = self._attempts.setdefault(part, Attempt())
             if part not in self._state.views or attempt.segment is not None or attempt.timer is not None:
                 continue
-            segments = self.plan(part).segments
+            plan = self.plan(part)
+            segments = plan.segments
             if not segments:
+                self._look_again(part, plan.waiting)
                 continue
             attempt.segment = segments[0]
             task = asyncio.ensure_future(self._copy(self._state.views[part], segments[0], attempt))
+            attempt.task = task
             self._running.add(task)
             task.add_done_callback(self._done)
+
+    def _look_again(self, part: PartitionId, waiting: Waiting | None) -> None:
+        """What waits for its cleaning does not wait for ever: time alone may make it ready."""
+        if waiting is None or waiting.reason != "uncleaned":
+            return
+        self._uncleaned.add(part)
+        if self._uncleaned_timer is None:
+            self._uncleaned_timer = asyncio.get_running_loop().call_later(_UNCLEANED_LOOK_S, self._look_at_uncleaned)
+
+    def _look_at_uncleaned(self) -> None:
+        self._uncleaned_timer = None
+        parts, self._uncleaned = self._uncleaned, set()
+        self._queue.update(dict.fromkeys(parts))
+        self._pump()
+
+    async def hold(self, part: PartitionId) -> None:
+        """Return once no copy of *part* runs and it is known of every earlier one what became of it.
+
+        Its view says `cleaning`, so none begins meanwhile. Raises RemoteUnavailable.
+        """
+        attempt = self._attempts.get(part)
+        if attempt is not None and attempt.segment is not None and attempt.task is not None:
+            await asyncio.wait({attempt.task})
+        if not self._state.held or self._state.catalog.partition(part) is None:
+            raise RemoteUnavailable("what the bucket has of this partition is not known yet")
+        await self._state.blocking(lambda: self._settle(part))
+        self._state.tell(part)
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
@@ -184,16 +221,22 @@ class Copying:
     def _try(self, view: PartitionView, segment: SegmentView) -> None:
         """In a thread. An earlier try whose outcome is unknown is settled first, so that no range is copied twice."""
         state = self._state
-        parts = self._parts()
-        for row in state.catalog.segments(view.id, RowState.COPY_STARTED):
-            settled = settle(state.bucket, state.catalog, state.clock, row, parts.settle_ms)
-            if settled is RowState.COPY_FINISHED and row.remote.base == segment.base:
-                return
+        if segment.base in self._settle(view.id):
+            return
         run = state.run
         owner = Ownership(epoch=state.claim.epoch, incarnation=run.incarnation if run else None)
         Copier(
-            parts, owner, view, segment, stopping=lambda: state.stopping or not state.held, on_bytes=self._sent
+            self._parts(), owner, view, segment, stopping=lambda: state.stopping or not state.held, on_bytes=self._sent
         ).run()
+
+    def _settle(self, part: PartitionId) -> set[int]:
+        """In a thread: find out about tries with an unknown outcome; the bases of those that did succeed."""
+        state, settle_ms = self._state, self._state.options.settle_ms
+        return {
+            row.remote.base
+            for row in state.catalog.segments(part, RowState.COPY_STARTED)
+            if settle(state.bucket, state.catalog, state.clock, row, settle_ms) is RowState.COPY_FINISHED
+        }
 
     def _sent(self, length: int) -> None:
         """Called by upload threads."""
@@ -233,6 +276,8 @@ class Copying:
 
     async def close(self) -> None:
         """*state.stopping* is set and the store is closed: copies give up soon; wait for them."""
+        if self._uncleaned_timer is not None:
+            self._uncleaned_timer.cancel()
         for attempt in self._attempts.values():
             if attempt.timer is not None:
                 attempt.timer.cancel()

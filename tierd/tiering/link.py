@@ -270,6 +270,11 @@ class TierLink:
         self._must_be_ready()
         await self._ask(lambda n: m.PublishHead(n, part))
 
+    async def hold_copies(self, part: PartitionId) -> RemotePartition | None:
+        self._must_be_ready()
+        await self._ask(lambda n: m.Hold(n, part))
+        return self._remotes.get(part)
+
     async def status(self) -> dict[PartitionId, RemoteStatus]:
         self._must_be_ready()
         reply = await self._ask(m.GetStatus)

@@ -76,6 +76,14 @@ class PublishHead:
 
 
 @dataclass(frozen=True, slots=True)
+class Hold:
+    """Answered by Done once no copy of the partition runs and all earlier ones are decided, or by Failed."""
+
+    call: int
+    part: PartitionId
+
+
+@dataclass(frozen=True, slots=True)
 class GetStatus:
     call: int
 
@@ -230,6 +238,7 @@ Message = (
     | LargestTimestamp
     | GetSeed
     | PublishHead
+    | Hold
     | GetStatus
     | Run
     | Stop

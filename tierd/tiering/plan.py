@@ -34,6 +34,8 @@ class CopyState:
     """Base of the segment whose copy runs."""
     retrying: str | None = None
     """Why the last try failed and when the next one begins, in words."""
+    now_ms: int = 0
+    """Wall clock; says how long a compacted segment has waited for its cleaning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,8 @@ def plan_copy(view: PartitionView, state: CopyState) -> CopyPlan:
     """What to copy now, oldest first and contiguous.
 
     Safety: never the active segment; never at or above the last stable offset or the recovery point (the
-    bucket must not be ahead of the disk); nothing before the bucket's state is known and claimed.
+    bucket must not be ahead of the disk); nothing before the bucket's state is known and claimed; nothing while
+    compaction replaces segments.
     """
     blocked = _blocked(view, state)
     if blocked is not None:
@@ -67,7 +70,7 @@ def plan_copy(view: PartitionView, state: CopyState) -> CopyPlan:
     pending = uncopied(view, state.copied_to)
     ready: list[SegmentView] = []
     for segment in pending:
-        waiting = _not_yet(view, segment)
+        waiting = _not_yet(view, segment) or _uncleaned(view, segment, state.now_ms)
         if waiting is not None:
             return CopyPlan(tuple(ready), waiting)
         ready.append(segment)
@@ -93,6 +96,8 @@ def _blocked(view: PartitionView, state: CopyState) -> Waiting | None:
         return Waiting("untiered", "remote.storage.enable=false")
     if view.settings.remote_log_copy_disable:
         return Waiting("paused", "remote.log.copy.disable=true")
+    if view.cleaning:
+        return Waiting("cleaning", "its closed segments are being cleaned")
     if state.claim is not ClaimState.HELD:
         return Waiting("claim", f"this run's claim on the bucket is {state.claim.value}")
     if not state.loaded:
@@ -107,6 +112,18 @@ def _not_yet(view: PartitionView, segment: SegmentView) -> Waiting | None:
     if segment.next_base > view.recovery_point:
         return Waiting("unflushed", f"segment {segment.base} is not flushed beyond {view.recovery_point}")
     return None
+
+
+def _uncleaned(view: PartitionView, segment: SegmentView, now_ms: int) -> Waiting | None:
+    """A compacted segment waits for its cleaning, but not longer than the topic allows."""
+    if not view.settings.compacted or segment.next_base <= (view.cleaned_to or 0):
+        return None
+    limits = (view.settings.max_compaction_lag_ms, view.settings.tierd_archive_max_age_ms)
+    limit_ms = min((limit for limit in limits if limit is not None), default=None)
+    if limit_ms is not None and now_ms - segment.append_ms >= limit_ms:
+        return None
+    until = "" if limit_ms is None else f", for {limit_ms} ms after its last append at most"
+    return Waiting("uncleaned", f"segment {segment.base} waits for its cleaning{until}")
 
 
 def _behind_closed(view: PartitionView, ready: Sequence[SegmentView]) -> Waiting | None:

@@ -117,6 +117,7 @@ class Process:
             m.LargestTimestamp: self._largest,
             m.GetSeed: self._seed,
             m.PublishHead: self._publish,
+            m.Hold: self._hold,
             m.GetStatus: self._status,
             m.Run: self._run,
             m.Stop: self._stop,
@@ -193,6 +194,10 @@ class Process:
 
     async def _publish(self, message: m.PublishHead) -> m.Message:
         await self._open_tierer().publish_head(message.part)
+        return m.Done(message.call)
+
+    async def _hold(self, message: m.Hold) -> m.Message:
+        await self._open_tierer().copying.hold(message.part)
         return m.Done(message.call)
 
     async def _status(self, message: m.GetStatus) -> m.Message:

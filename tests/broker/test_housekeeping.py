@@ -70,6 +70,14 @@ def test_closed_segments_become_durable_and_are_shown_to_the_tierer(tiered: Runn
     assert view.active_append_ms is not None
 
 
+def test_what_was_closed_since_the_last_tick_can_be_shown_at_once(tiered: Running, tier: FileTier) -> None:
+    fill(tiered)
+    fill(tiered, "local", remote_storage_enable="false")
+    tiered.run(tiered.broker.housekeeping.catch_up())
+    assert {view.name.topic for view in tier.views if view.closed} == {"t"}
+    assert tier.views[-1].recovery_point == tier.views[-1].active_base > 0
+
+
 def test_the_tierer_hears_when_an_empty_active_segment_fills(tiered: Running, tier: FileTier) -> None:
     fill(tiered, batches=0)
     step(tiered)

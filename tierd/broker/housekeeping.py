@@ -119,6 +119,10 @@ class Housekeeping:
         await self.flush(rolled)
         return len(rolled)
 
+    async def catch_up(self) -> None:
+        """Flush closed segments of all tiered partitions and show them to the tierer now, not at the next tick."""
+        await self.flush([partition for partition in self._partitions if partition.tiered])
+
     async def flush(self, partitions: Iterable[Partition]) -> None:
         """Make closed segments durable (and what flush.ms and flush.messages ask for), then tell the tierer of them."""
         for partition in partitions:

@@ -104,17 +104,18 @@ def _row(
         "log_end": logged.log_end,
         "gaps": [list(gap) for gap in logged.gaps],
         "local_bytes": logged.size_bytes,
-        "remote_bytes": _remote_bytes(remote, has_tier),
+        "remote_bytes": _remote_bytes(remote, has_tier and partition.tiered),
         "unpublished_log_start": partition.unpublished_start,
         "oldest_uncopied_ms": None if tierer is None else tierer.oldest_uncopied_ms,
         "waiting": None if waiting is None else {"reason": waiting.reason, "detail": waiting.detail},
     }
 
 
-def _remote_bytes(remote: RemotePartition | None, has_tier: bool) -> int | None:
+def _remote_bytes(remote: RemotePartition | None, tiered: bool) -> int | None:
+    """Of a tiered partition that the tierer has said nothing about it is not known; any other has nothing there."""
     if remote is not None:
         return remote.size_bytes
-    return None if has_tier else 0
+    return None if tiered else 0
 
 
 def _waiting(partition: Partition, tierer: RemoteStatus | None, has_tier: bool) -> Waiting | None:

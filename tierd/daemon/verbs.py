@@ -36,6 +36,7 @@ class Verbs:
         link = self._tiered()
         if request.get("roll"):
             await self._broker.housekeeping.roll()
+        await self._broker.housekeeping.catch_up()  # "all" includes what was closed a moment ago
         timeout_ms = request.get("timeout_ms")
         result = await link.copy(wait=bool(request.get("wait")), timeout_ms=timeout_ms, report=_reporter(progress))
         return _answer(result)

@@ -18,6 +18,11 @@ class Fault:
     steps: frozenset[str]
     """Names of methods of Disk and DiskFile; empty: all of them."""
     below: Path
+    exactly: bool
+
+    def hits(self, step: str, path: Path) -> bool:
+        there = path == self.below if self.exactly else path.is_relative_to(self.below)
+        return there and (not self.steps or step in self.steps)
 
 
 class FailingDisk(PosixDisk):
@@ -26,9 +31,9 @@ class FailingDisk(PosixDisk):
     def __init__(self) -> None:
         self._faults: list[Fault] = []
 
-    def fail(self, code: int, *steps: str, below: Path) -> None:
-        """From now on *steps* (all without any) below a folder give the error *code*."""
-        self._faults.append(Fault(code, frozenset(steps), below))
+    def fail(self, code: int, *steps: str, below: Path, exactly: bool = False) -> None:
+        """From now on *steps* (all without any) below a folder, or *exactly* there, give the error *code*."""
+        self._faults.append(Fault(code, frozenset(steps), below, exactly))
 
     def heal(self) -> None:
         self._faults.clear()
@@ -36,7 +41,7 @@ class FailingDisk(PosixDisk):
     def check(self, step: str, *paths: Path) -> None:
         for fault in self._faults:
             for path in paths:
-                if path.is_relative_to(fault.below) and (not fault.steps or step in fault.steps):
+                if fault.hits(step, path):
                     if fault.code in _FULL:
                         raise DiskFull(f"{path}: {os.strerror(fault.code)}")
                     raise OSError(fault.code, os.strerror(fault.code), str(path))

@@ -27,7 +27,8 @@ class Home:
 
     @property
     def online(self) -> bool:
-        return self.directory is not None and self.reason is None
+        """False as soon as its disk has failed, also before the loop has taken its partitions offline."""
+        return self.directory is not None and self.reason is None and self.directory.health.reason is None
 
     def space(self) -> tuple[int, int] | None:
         """(size of the file system, free for us) in bytes; None when it cannot be asked or is offline."""
@@ -61,7 +62,7 @@ class Homes:
 
     @property
     def online(self) -> tuple[LogDirectory, ...]:
-        return tuple(home.directory for home in self._homes if home.directory is not None and home.reason is None)
+        return tuple(home.directory for home in self._homes if home.directory is not None and home.online)
 
     @property
     def offline(self) -> tuple[Home, ...]:

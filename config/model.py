@@ -235,6 +235,29 @@ class Remote(Section):
     s3: S3 = S3()
 
 
+class Cleaner(Section):
+    """Compaction, in the worker process."""
+
+    enabled: Annotated[
+        bool, Setting("log.cleaner.enable", Switch(), "Compact topics whose cleanup.policy asks for it.")
+    ] = True
+    backoff_ms: Annotated[
+        int,
+        Setting(
+            "log.cleaner.backoff.ms", Number(10, HOUR_MS, MILLIS), "Time between two looks when nothing was to clean."
+        ),
+    ] = 15_000
+    memory_bytes: Annotated[
+        int,
+        Setting(
+            "log.cleaner.dedupe.buffer.size",
+            Number(MIB, unit=BYTES),
+            "Memory of the worker for the keys of one cleaning, about 180 bytes each. When it is full, what is left is "
+            "cleaned the next time.",
+        ),
+    ] = 128 * MIB
+
+
 class Settings(Section):
     """Everything a daemon is told. Paths are absolute, `file:` URLs too; limits that are None do not exist."""
 
@@ -287,6 +310,7 @@ class Settings(Section):
     listener: Listener = Listener()
     http: Http = Http()
     remote: Remote = Remote()
+    cleaner: Cleaner = Cleaner()
     defaults: Mapping[str, str] = {}
     """`[defaults]` of the file: topic settings in Kafka's own form."""
     set_overrides: Mapping[str, str] = {}

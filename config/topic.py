@@ -58,6 +58,15 @@ class TopicSettings:
         return self.tierd_acks_durability == "disk" or self.flush_messages == 1
 
     @property
+    def roll_ms(self) -> int | None:
+        """A segment that is older is rolled: `segment.ms`, or less where records must become cleanable sooner."""
+        if not self.compacted or self.max_compaction_lag_ms is None:
+            return self.segment_ms
+        return (
+            self.max_compaction_lag_ms if self.segment_ms is None else min(self.segment_ms, self.max_compaction_lag_ms)
+        )
+
+    @property
     def compacted(self) -> bool:
         return "compact" in self.cleanup_policy
 

@@ -80,7 +80,7 @@ RULES: tuple[TopicRule, ...] = (
     _rule(
         "cleanup.policy",
         Words(("compact", "delete")),
-        "What happens to old data: delete it, compact it by key, or both. This release does not compact yet.",
+        "What happens to old data: delete it, compact it by key, or both.",
     ),
     _rule(
         "compression.type",
@@ -90,7 +90,8 @@ RULES: tuple[TopicRule, ...] = (
     _rule(
         "delete.retention.ms",
         Number(0, unit=MILLIS),
-        "How long a tombstone of a compacted topic stays readable. Kept; this release does not compact yet.",
+        "How long a tombstone of a compacted topic stays after its first cleaning, and a transaction marker that "
+        "nothing refers to any more.",
     ),
     _rule(
         "file.delete.delay.ms",
@@ -126,7 +127,7 @@ RULES: tuple[TopicRule, ...] = (
     _rule(
         "max.compaction.lag.ms",
         _FOREVER_MS,
-        "Longest time that a record may stay uncompacted. Kept; this release does not compact yet.",
+        "Longest time that a record may stay uncompacted: then its segment is closed and cleaned whatever the ratio.",
     ),
     _rule(
         "max.message.bytes", Number(0, INT_MAX, BYTES), "Largest batch that is accepted, as it comes from the producer."
@@ -149,12 +150,12 @@ RULES: tuple[TopicRule, ...] = (
     _rule(
         "min.cleanable.dirty.ratio",
         Ratio(),
-        "Share of uncompacted bytes at which a log is cleaned. Kept; this release does not compact yet.",
+        "Share of uncompacted bytes in closed segments above which a log is cleaned.",
     ),
     _rule(
         "min.compaction.lag.ms",
         Number(0, unit=MILLIS),
-        "Shortest time that a record stays uncompacted. Kept; this release does not compact yet.",
+        "Shortest time that a record stays uncompacted.",
     ),
     _rule(
         "min.insync.replicas",

@@ -174,7 +174,7 @@ class Log(ReadableLog):
         if now_ms >= self._expire_at_ms:
             self._expire_at_ms = now_ms + _EXPIRE_EVERY_MS
             self._producers.expire(now_ms)
-        first_ms, segment_ms = self._segments.active.first_append_ms, self._settings.segment_ms
+        first_ms, segment_ms = self._segments.active.first_append_ms, self._settings.roll_ms
         if first_ms is None or segment_ms is None or now_ms - first_ms <= segment_ms:
             return False
         return self.roll()

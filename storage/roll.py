@@ -22,7 +22,7 @@ def must_roll(active: Segment, header: BatchHeader, offset: int, settings: Topic
         return False
     if active.size_bytes + header.size_bytes > settings.roll_bytes:
         return True
-    segment_ms, first_ms = settings.segment_ms, builder.first_timestamp_ms
+    segment_ms, first_ms = settings.roll_ms, builder.first_timestamp_ms
     if (
         segment_ms is not None
         and first_ms is not None

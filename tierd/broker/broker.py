@@ -5,6 +5,7 @@ import logging
 from concurrent.futures import ThreadPoolExecutor
 
 from tierd.base.clock import Clock
+from tierd.broker.cleaning import Cleaning, CleaningLimits
 from tierd.broker.commits import Commits
 from tierd.broker.config_apis import AlterConfigs, DescribeConfigs
 from tierd.broker.counters import Counters
@@ -27,7 +28,7 @@ from tierd.broker.list_offsets import ListOffsets
 from tierd.broker.metadata import Metadata
 from tierd.broker.moves import Moves
 from tierd.broker.partitions import Partitions
-from tierd.broker.ports import RemoteTier
+from tierd.broker.ports import RemoteTier, Worker
 from tierd.broker.produce import Produce
 from tierd.broker.producer_ids import ProducerIds
 from tierd.broker.registry import Registry
@@ -56,19 +57,23 @@ class Broker:
         clock: Clock,
         *,
         cluster_id: str,
+        worker: Worker | None = None,
     ) -> None:
+        """Without a *worker* nothing is compacted."""
         self.settings = settings
         self.partitions = partitions
         self.tier = tier
         self.counters = Counters()
         self.housekeeping = Housekeeping(partitions, tier, clock, retention_check_ms=settings.retention_check_ms)
-        self.commits = Commits(self.counters, committed=self.housekeeping.appended)
+        self.commits = Commits(self.counters, committed=self.housekeeping.appended, broken=self.housekeeping.fail)
         self.topics = Topics(partitions, tier, clock)
         self.moves = Moves(partitions, tier)
         self.address: tuple[str, int] | None = None
         self.housekeeping_task: asyncio.Task[None] | None = None
         """Ends only when the broker stops, or with an error that must end the daemon."""
         self._moves_task: asyncio.Task[None] | None = None
+        self._cleaning = None if worker is None else self._cleaner(worker, clock)
+        self._cleaning_task: asyncio.Task[None] | None = None
         self._reads = None if tier is None else RemoteReads(tier, clock, self.counters)
         self._fetch = Fetch(partitions, self._reads, self.counters)
         self._readers = ThreadPoolExecutor(4, "reads")
@@ -98,7 +103,10 @@ class Broker:
         self.partitions.outages.watch(asyncio.get_running_loop().call_soon_threadsafe, self._directory_failed)
         self.moves.resume()
         self._moves_task = asyncio.create_task(self.moves.run())
-        self._moves_task.add_done_callback(self._moves_ended)
+        self._moves_task.add_done_callback(self._beside_ended)
+        if self._cleaning is not None:
+            self._cleaning_task = asyncio.create_task(self._cleaning.run())
+            self._cleaning_task.add_done_callback(self._beside_ended)
         return self.address
 
     def _directory_failed(self, home: Home) -> None:
@@ -106,7 +114,7 @@ class Broker:
         if not self.partitions.directories:
             self.housekeeping.fail(NoDirectoryLeft(self.partitions.homes.offline))
 
-    def _moves_ended(self, task: "asyncio.Task[None]") -> None:
+    def _beside_ended(self, task: "asyncio.Task[None]") -> None:
         error = None if task.cancelled() else task.exception()
         if error is not None:
             self.housekeeping.fail(error)
@@ -120,6 +128,7 @@ class Broker:
         await self._delete_records.close()
         if self._reads is not None:
             await self._reads.close()
+        await self.stop_cleaning()
         await self.stop_moves()
         self.housekeeping.stop()
         self.partitions.outages.unwatch()
@@ -133,6 +142,12 @@ class Broker:
         if self._moves_task is not None:
             await asyncio.wait({self._moves_task})
 
+    async def stop_cleaning(self) -> None:
+        """What is being cleaned is given up; what was cleaned stays."""
+        if self._cleaning is not None and self._cleaning_task is not None:
+            self._cleaning.stop()
+            await asyncio.wait({self._cleaning_task})
+
     async def status(self) -> dict[str, object]:
         """The document of `tierd status`."""
         return await status(self.partitions, self.tier)
@@ -142,6 +157,17 @@ class Broker:
         assert self.address is not None
         told = self.settings.listener.advertise(self.address[1])
         return told.host, told.port
+
+    def _cleaner(self, worker: Worker, clock: Clock) -> Cleaning:
+        cleaner = self.settings.cleaner
+        limits = CleaningLimits(
+            memory_bytes=cleaner.memory_bytes,
+            reserve_bytes=self.settings.disk_reserve_bytes,
+            backoff_ms=cleaner.backoff_ms,
+        )
+        return Cleaning(
+            self.partitions, worker, self.tier, clock, self.counters, limits, changed=self.housekeeping.appended
+        )
 
     def _offsets_topic(self, clock: Clock) -> OffsetsTopic:
         return OffsetsTopic(

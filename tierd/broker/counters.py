@@ -16,6 +16,12 @@ class Counters:
     """From both tiers."""
     fetched_remote_bytes: int = 0
     remote_reads_failed: int = 0
+    cleanings: int = 0
+    cleanings_failed: int = 0
+    cleaned_bytes: int = 0
+    """Read by compaction, of these."""
+    kept_bytes: int = 0
+    """Left by it."""
     commits: int = 0
     """Flushes that requests waited for."""
     committed_requests: int = 0

@@ -1,10 +1,24 @@
-"""What the broker needs of the bucket's side. `tiering.link.TierLink` has this shape; `daemon` joins them."""
+"""What the broker needs of its child processes; `daemon` joins them. `tiering.link.TierLink` is a RemoteTier."""
 
+from collections.abc import Callable
 from typing import Protocol
 
 from tierd.base.ids import PartitionId, Uuid
 from tierd.remote.view import Claim, RemotePartition, RemoteStatus
+from tierd.storage.compaction.job import CleanedGroup, CleanJob, CleanReport
 from tierd.storage.view import LogSlice, PartitionView, Seed, TimestampOffset
+
+
+class Worker(Protocol):
+    """A process for heavy local work. `worker.link.WorkerLink` has this shape. Loop thread only."""
+
+    async def clean(self, job: CleanJob, take: Callable[[CleanedGroup], bool]) -> CleanReport:
+        """*take* is called for each cleaned segment, in offset order; once it says False, for no more.
+
+        Raises CorruptFile, DiskFull, WorkerGone, and other TierdErrors.
+        """
+
+    async def close(self) -> None: ...
 
 
 class RemoteTier(Protocol):

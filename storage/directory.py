@@ -2,7 +2,7 @@
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from uuid import uuid4
@@ -324,7 +324,7 @@ class LogDirectory:
                 (names.REPLICATION_CHECKPOINT, marks),
                 (names.CLEANER_CHECKPOINT, cleaned),
             )
-            if name != names.CLEANER_CHECKPOINT or rows or self._files.known(name)
+            if name in files and (name != names.CLEANER_CHECKPOINT or rows or self._files.known(name))
         ]
 
         def write() -> None:

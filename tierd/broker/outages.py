@@ -15,6 +15,9 @@ from tierd.storage.log import Log
 
 log = logging.getLogger(__name__)
 
+NOWHERE = ""
+"""The place of partitions whose directory was declared lost: they are made again."""
+
 
 class Outages:
     """Loop thread only, but for what `watch` is given."""
@@ -70,6 +73,10 @@ class Outages:
                 return home, not home.online
             offline = [one for one in offline if one.id is None]
         return (offline[0] if len(offline) == 1 else None), bool(offline)
+
+    def lost(self, part: PartitionId) -> bool:
+        """Whether it was in a directory that was declared lost."""
+        return self._places.get(part) == NOWHERE
 
     def note_places(self, parts: Iterable[tuple[PartitionId, Log]]) -> None:
         """Let the registry know what was found where, and what is nowhere any more."""

@@ -207,7 +207,7 @@ class Partitions:
             part = PartitionId(row.id, number)
             if (away := self.outages.away(part)) is not None:
                 topic.offline[number] = away
-            elif not row.adopted or topic.internal:  # This node alone must serve every group.
+            elif not row.adopted or topic.internal or self.outages.lost(part):  # Every group must be served here.
                 logs[number] = self._make_log(topic, number)
         for number, logged in sorted(logs.items()):
             self._take(topic, number, logged)

@@ -18,6 +18,13 @@ log = logging.getLogger(__name__)
 @click.option("--listen", metavar="HOST:PORT", help="Where Kafka clients connect; port 0 takes a free one.")
 @click.option("--advertise", metavar="HOST:PORT", help="What clients are told to connect to, when that differs.")
 @click.option("--remote", metavar="URL", help="The bucket: s3://BUCKET/PREFIX/ or file:DIR.")
+@click.option(
+    "--lost",
+    metavar="DIR",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="This data directory is gone for good: its partitions begin again from what the bucket has, or empty.",
+)
 @click.option("--set", "sets", metavar="KEY=VALUE", multiple=True, help="Any setting; may be repeated.")
 def serve(
     config: Path | None,
@@ -26,6 +33,7 @@ def serve(
     listen: str | None,
     advertise: str | None,
     remote: str | None,
+    lost: tuple[Path, ...],
     sets: tuple[str, ...],
 ) -> int:
     """Run the daemon until SIGTERM; a second SIGTERM ends it at once.
@@ -41,4 +49,4 @@ def serve(
         log.info("%s", line)
     from tierd import daemon  # heavy: everything that runs
 
-    return daemon.run(settings)
+    return daemon.run(settings, lost=[path.absolute() for path in lost])

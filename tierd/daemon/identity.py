@@ -11,9 +11,9 @@ from tierd.tiering.options import Identity
 _MACHINE_ID = Path("/etc/machine-id")
 
 
-def identity(data_dir: Path, directory_id: Uuid) -> Identity:
+def identity(directory_id: Uuid, inode: int) -> Identity:
     """A new incarnation for each call. Without a machine id (containers) the host name stands for it."""
     machine = _MACHINE_ID.read_text().strip() if _MACHINE_ID.exists() else ""
     host = socket.gethostname()
-    holder = Holder(directory_id=str(directory_id), machine_id=machine or host, inode=data_dir.stat().st_ino)
+    holder = Holder(directory_id=str(directory_id), machine_id=machine or host, inode=inode)
     return Identity(holder=holder, host=host, incarnation=Uuid(os.urandom(ID_BYTES)))

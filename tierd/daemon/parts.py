@@ -2,18 +2,19 @@
 
 import logging
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tierd.base.clock import Clock, SystemClock
 from tierd.base.disk import Disk
 from tierd.broker.broker import Broker
+from tierd.broker.homes import Home
 from tierd.broker.local_tier import LocalLog
 from tierd.broker.partitions import Partitions, settings_for, topic_id_for
 from tierd.broker.registry import Registry
 from tierd.config.model import Settings
 from tierd.daemon import state
+from tierd.daemon.directories import DataDirectories, open_registry
 from tierd.daemon.identity import identity
 from tierd.storage.directory import LogDirectory
 from tierd.storage.disk import PosixDisk
@@ -38,12 +39,26 @@ class Opened:
     tierer: Sequence[str] = COMMAND
     """The command that runs one."""
     on_progress: OnProgress = no_progress
-    directories: list[LogDirectory] = field(default_factory=list)
+    lost: Sequence[Path] = ()
+    """Data directories that are gone for good."""
+    _directories: DataDirectories = field(init=False)
     _registry: Registry | None = None
+
+    def __post_init__(self) -> None:
+        self._directories = DataDirectories(self.settings.data_dirs, frozenset(self.lost))
+
+    @property
+    def directories(self) -> list[LogDirectory]:
+        """Those that can be used."""
+        return self._directories.usable
+
+    @property
+    def unusable(self) -> list[Home]:
+        return self._directories.unusable
 
     @property
     def registry(self) -> Registry:
-        """Opened at first use: the data directory's lock guards the state directory, too."""
+        """Made once a data directory is locked: that lock guards the state directory, too."""
         if self._registry is None:
             self._registry = Registry.open(self.settings.state_dir / state.REGISTRY)
         return self._registry
@@ -58,10 +73,9 @@ class Opened:
         Raises StartRefused, DiskFull, OSError, and what `on_progress` raises; then `close` what is open.
         """
         make_folder(self.disk, self.settings.state_dir)
-        for path in self.settings.data_dirs:
-            self.directories.append(self._lock(path))
-        ids = [str(directory.directory_id) for directory in self.directories]
-        state.check_directories(self.registry, ids, self.settings.state_dir)
+        self._registry = open_registry(self.settings.state_dir / state.REGISTRY)
+        self._directories.lock(self._lock, self._registry)
+        self._directories.check(self.registry, self.settings.state_dir)
         state.check_remote(self.registry, self.settings.remote.url, self.settings.state_dir)
         settings_of = settings_for(self.registry, self.settings.topic_defaults)
         topic_id_of = topic_id_for(self.registry)
@@ -69,17 +83,19 @@ class Opened:
         def load(directory: LogDirectory) -> None:
             directory.load(settings_for=settings_of, topic_id_for=topic_id_of, on_progress=self.on_progress)
 
-        with ThreadPoolExecutor(len(self.directories), thread_name_prefix="directory") as threads:
-            for loading in [threads.submit(load, directory) for directory in self.directories]:
-                loading.result()
+        self._directories.load(load)
 
-    def _lock(self, path: Path) -> LogDirectory:
+    def remember(self) -> None:
+        """The registry has everything that the directories hold."""
+        self._directories.remember(self.registry)
+
+    def _lock(self, path: Path, cluster_id: str | None) -> LogDirectory:
         return LogDirectory.lock(
             path,
             self.disk,
             self.clock,
             node_id=self.settings.node_id,
-            cluster_id=self.directories[0].cluster_id if self.directories else None,
+            cluster_id=cluster_id,
             set_aside=self.settings.state_dir / SET_ASIDE,
             reserve_bytes=self.settings.disk_reserve_bytes,
         )
@@ -102,8 +118,16 @@ class Opened:
 async def assemble(opened: Opened, *, recover: bool) -> tuple[Broker, TierLink | None]:
     """Claim the bucket, begin every partition above it, put the broker together. Raises StartRefused."""
     settings, registry, clock = opened.settings, opened.registry, opened.clock
-    partitions = Partitions(registry, opened.directories, settings.topic_defaults, clock, node_id=settings.node_id)
+    partitions = Partitions(
+        registry,
+        opened.directories,
+        settings.topic_defaults,
+        clock,
+        node_id=settings.node_id,
+        unusable=opened.unusable,
+    )
     partitions.load()
+    opened.remember()
     local_epoch = max((partition.log.leader_epoch for partition in partitions), default=-1)
     if settings.remote.url is None:
         await partitions.begin(local_epoch + 1, {}, None)
@@ -113,8 +137,9 @@ async def assemble(opened: Opened, *, recover: bool) -> tuple[Broker, TierLink |
         [partition.view() for partition in partitions],
         topics=_topic_states(partitions),
         local_epoch=local_epoch,
-        identity=identity(settings.data_dirs[0], opened.directories[0].directory_id),
+        identity=identity(*state.holder(registry, opened.directories)),
         recover=recover,
+        offline=[part for part, _ in partitions.outages],
     )
     try:
         await partitions.begin(report.claim.epoch, report.remotes, link)

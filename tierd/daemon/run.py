@@ -3,6 +3,8 @@
 import asyncio
 import logging
 import signal
+from collections.abc import Sequence
+from pathlib import Path
 
 from tierd.base.exits import Exit
 from tierd.broker.broker import Broker
@@ -22,21 +24,23 @@ log = logging.getLogger(__name__)
 _STATUS_S = 5.0
 
 
-def run(settings: Settings, *, recover: bool = False) -> int:
+def run(settings: Settings, *, recover: bool = False, lost: Sequence[Path] = ()) -> int:
     """Serve until SIGTERM or SIGINT; a second one ends without waiting for clients. Gives the exit code.
+
+    *lost*: data directories that are gone for good (absolute paths).
 
     Raises StartRefused, and whatever ended a task that must not end: the service manager starts tierd again.
     """
-    return asyncio.run(_Run(settings, recover).main())
+    return asyncio.run(_Run(settings, recover, lost).main())
 
 
 class _Run:
-    def __init__(self, settings: Settings, recover: bool) -> None:
+    def __init__(self, settings: Settings, recover: bool, lost: Sequence[Path]) -> None:
         self._settings = settings
         self._recover = recover
         self._notifier = Notifier()
         self._starting = Starting(self._notifier)
-        self._opened = Opened(settings, on_progress=self._starting.told)
+        self._opened = Opened(settings, on_progress=self._starting.told, lost=lost)
         self._stop = asyncio.Event()
         self._quick = asyncio.Event()
 
@@ -70,7 +74,7 @@ class _Run:
 
     async def _serve(self) -> None:
         broker, link = await assemble(self._opened, recover=self._recover)
-        watch = Watch(broker, link, self._opened.disk)
+        watch = Watch(broker, link)
         control = ControlServer(self._settings.control_socket, Verbs(broker, link).handlers())
         http = self._http(watch)
         try:

@@ -1,33 +1,32 @@
-"""The state directory's promises: it belongs to these data directories and to one bucket, for good."""
+"""The state directory's promises: it belongs to one bucket, for good (directories.py: and to its data directories)."""
 
 import json
 from collections.abc import Sequence
 from pathlib import Path
 
 from tierd.base.errors import StartRefused
+from tierd.base.ids import Uuid
 from tierd.broker.registry import Registry
+from tierd.storage.directory import LogDirectory
 
 REGISTRY = "registry.sqlite"
-_DIRECTORIES, _REMOTE, _CLUSTER, _NO_REMOTE = "directory.ids", "remote.url", "cluster.id", ""
+_REMOTE, _CLUSTER, _NO_REMOTE = "remote.url", "cluster.id", ""
+_HOLDER = "holder"
 
 
-def check_directories(registry: Registry, ids: Sequence[str], state_dir: Path) -> None:
-    """Remember the data directories' ids at the first start; StartRefused when others are given later."""
-    known = registry.get(_DIRECTORIES)
-    if known is None:
-        registry.put(_DIRECTORIES, json.dumps(sorted(ids)))
-        return
-    stored = set(json.loads(known))
-    if not stored & set(ids):
-        raise StartRefused(
-            f"{state_dir} belongs to the data directory with directory.id {', '.join(sorted(stored))}, not to "
-            f"{', '.join(sorted(ids))}: give the --state that belongs to this --data"
-        )
-    if stored != set(ids):
-        raise StartRefused(
-            f"{state_dir} was last used with the directories {', '.join(sorted(stored))}, now with "
-            f"{', '.join(sorted(ids))}: give every --data of this tierd"
-        )
+def holder(registry: Registry, directories: Sequence[LogDirectory]) -> tuple[Uuid, int]:
+    """(directory.id, inode) by which the bucket knows this tierd: those of its first data directory, for good.
+
+    The inode is that of the moment while the directory is in use, so that a copy of it is another holder.
+    """
+    stored = json.loads(registry.get(_HOLDER) or "null")
+    known = str(directories[0].directory_id) if stored is None else stored["directory_id"]
+    inode = next((d.path.stat().st_ino for d in directories if str(d.directory_id) == known), None)
+    if inode is None:
+        return Uuid.parse(known), int(stored["inode"])
+    if stored is None or stored["inode"] != inode:
+        registry.put(_HOLDER, json.dumps({"directory_id": known, "inode": inode}))
+    return Uuid.parse(known), inode
 
 
 def check_remote(registry: Registry, url: str | None, state_dir: Path) -> None:

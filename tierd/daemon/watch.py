@@ -1,9 +1,8 @@
 """What /health, /metrics and systemd's status line say, computed from state when they ask."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from tierd import __version__
-from tierd.base.disk import Disk
 from tierd.broker.broker import Broker
 from tierd.broker.status import status
 from tierd.remote.view import ClaimState
@@ -16,9 +15,8 @@ from tierd.wire.api import ApiKey
 class Watch:
     """Loop thread only; each call is quick and changes nothing."""
 
-    def __init__(self, broker: Broker, link: TierLink | None, disk: Disk) -> None:
+    def __init__(self, broker: Broker, link: TierLink | None) -> None:
         self._broker = broker
-        self._disk = disk
         self._link = link
 
     def summary(self) -> str:
@@ -35,12 +33,14 @@ class Watch:
         return Health(state, (*failing, *degraded), facts)
 
     def _reasons(self) -> tuple[list[str], list[str]]:
+        reserve = self._broker.settings.disk_reserve_bytes
+        homes = list(self._broker.partitions.homes)
         failing = [
-            f"no room in {directory.path}: Produce is refused"
-            for directory in self._broker.partitions.directories
-            if self._disk.free_bytes(directory.path) < self._broker.settings.disk_reserve_bytes
+            f"no room in {home.path}: Produce is refused"
+            for home in homes
+            if (space := home.space()) is not None and space[1] < reserve
         ]
-        degraded: list[str] = []
+        degraded = [f"{home.path} is offline: {home.reason}" for home in homes if not home.online]
         if self._link is not None:
             claim = self._link.claim
             if claim.state is ClaimState.LOST:
@@ -66,12 +66,16 @@ class Watch:
             Sample("tierd_partitions", len(broker.partitions)),
             Sample("tierd_connections", broker.server.connections),
             *broker_samples(counters, lambda key: ApiKey(key).name),
-            *(
-                Sample("tierd_disk_free_bytes", self._disk.free_bytes(directory.path), (str(directory.path),))
-                for directory in broker.partitions.directories
-            ),
+            *self._directory_samples(),
             *self._tier_samples(),
         ]
+
+    def _directory_samples(self) -> Iterator[Sample]:
+        for home in self._broker.partitions.homes:
+            label, space = (str(home.path),), home.space()
+            yield Sample("tierd_directory_offline", int(not home.online), label)
+            yield Sample("tierd_disk_free_bytes", None if space is None else space[1], label)
+        yield Sample("tierd_moves", len(list(self._broker.moves)))
 
     def _tier_samples(self) -> list[Sample]:
         if self._link is None:

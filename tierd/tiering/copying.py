@@ -204,7 +204,11 @@ class Copying:
             attempt.segment = None
         except (TierdError, OSError) as error:
             attempt.segment = None
-            self._failed(part, attempt, segment, error)
+            now = state.views.get(part)
+            if isinstance(error, FileNotFoundError) and now is not None and now.directory != view.directory:
+                self._queue[part] = None  # it has moved to another data directory: from there, at once
+            else:
+                self._failed(part, attempt, segment, error)
             self._forgive(part)
         else:
             attempt.segment, attempt.failures, attempt.error = None, 0, None

@@ -67,15 +67,23 @@ class TierLink:
         local_epoch: int,
         identity: Identity,
         recover: bool = False,
+        offline: Iterable[PartitionId] = (),
     ) -> OpenReport:
         """Start the tierer and claim the bucket. *local_epoch*: largest of the local checkpoints, -1 without any.
+        *offline*: partitions that this run does not append to.
 
         Raises StartRefused. Views are those of recovered logs; `log_end` is what recovery found.
         """
         self._views = {view.id: view for view in views}
         self._topics = {topic.topic_id: topic for topic in topics}
         self._request = OpenRequest(
-            views=(), topics=(), local_epoch=local_epoch, identity=identity, recover=recover, claimed=None
+            views=(),
+            topics=(),
+            local_epoch=local_epoch,
+            identity=identity,
+            recover=recover,
+            claimed=None,
+            offline=tuple(offline),
         )
         try:
             opened = await self._start(self._request)

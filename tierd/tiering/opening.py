@@ -295,6 +295,11 @@ def new_run(catalog: Catalog, request: OpenRequest, claims: Iterable[OwnerClaim]
     return run
 
 
+NEVER = 2**63 - 1
+"""The first append of a run to a partition whose directory is offline: records of earlier runs there still count,
+also those that nobody has seen, when it is back."""
+
+
 def _first_appends(catalog: Catalog, request: OpenRequest) -> tuple[TopicStart, ...]:
     topics: dict[Uuid, str] = {state.topic_id: state.topic for state in request.topics if state.deleted_ms is None}
     firsts: dict[PartitionId, int] = {}
@@ -304,6 +309,7 @@ def _first_appends(catalog: Catalog, request: OpenRequest) -> tuple[TopicStart, 
     for view in request.views:
         topics[view.id.topic_id] = view.name.topic
         firsts[view.id] = max(view.log_end, firsts.get(view.id, 0))
+    firsts.update(dict.fromkeys(request.offline, NEVER))
     return tuple(
         TopicStart(
             topic=topic,

@@ -69,6 +69,8 @@ class OpenRequest:
     recover: bool
     claimed: Claim | None
     """The claim of this very run when the tierer is started again; None at the daemon's start."""
+    offline: tuple[PartitionId, ...] = ()
+    """Partitions whose directory cannot be used in this run: nothing is appended to them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

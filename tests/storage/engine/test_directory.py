@@ -32,7 +32,7 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
 
 
 def test_a_missing_directory_cannot_be_locked(tmp_path: Path) -> None:
-    with pytest.raises(StartRefused):
+    with pytest.raises(FileNotFoundError):
         DirectoryLock(tmp_path / "missing")
 
 

@@ -191,7 +191,7 @@ RULES: tuple[TopicRule, ...] = (
     _rule(
         "tierd.acks.durability",
         Choice(("cache", "disk")),
-        "What acks=all waits for: cache is the page cache, as in Kafka; disk is fsync, and readers see nothing earlier.",
+        "What acks=all waits for: cache is the page cache, as in Kafka; disk is fsync, before readers see it, too.",
     ),
     _rule(
         "tierd.archive.max.age.ms",

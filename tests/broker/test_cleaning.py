@@ -188,6 +188,13 @@ def test_the_tierer_is_told_before_and_after(tmp_path: Path) -> None:
     assert not bench.worker.jobs[0].keep_deletes
 
 
+def test_a_new_partition_that_the_bucket_never_spoke_of_is_asked_for(tmp_path: Path) -> None:
+    bench = with_tier(tmp_path, remote(None, None))
+    bench.partitions[0].remote = None
+    bench.drive(lambda: cleaned(bench.partitions[0]))
+    assert len(bench.worker.jobs) == 1
+
+
 def test_nothing_below_the_copied_end_is_cleaned_and_deletes_stay(tmp_path: Path) -> None:
     bench = with_tier(tmp_path, remote(0, 0))
     copied_to = bench.partitions[0].log.closed()[1].base
@@ -200,17 +207,13 @@ def test_nothing_below_the_copied_end_is_cleaned_and_deletes_stay(tmp_path: Path
 
 
 def test_without_word_from_the_bucket_nothing_is_cleaned(tmp_path: Path) -> None:
-    for number, prepare in enumerate((_unknown, _pending, _away)):
+    for number, prepare in enumerate((_pending, _away)):
         bench = with_tier(tmp_path / str(number), remote(0, 0))
         prepare(bench)
         looks = iter(range(20))
         bench.drive(lambda looks=looks: next(looks, None) is None)  # type: ignore[misc]
         assert not bench.worker.jobs
         assert bench.counters.cleanings_failed == 0
-
-
-def _unknown(bench: Bench) -> None:
-    bench.partitions[0].remote = None
 
 
 def _pending(bench: Bench) -> None:

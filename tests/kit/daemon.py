@@ -92,7 +92,8 @@ class Daemon:
     def tierer_pids(self) -> list[int]:
         """Pids of the children of the broker process that run the tierer."""
         children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
-        return [int(c) for c in children if b"--fd" in Path(f"/proc/{c}/cmdline").read_bytes()]
+        commands = {int(child): Path(f"/proc/{child}/cmdline").read_bytes() for child in children}
+        return [pid for pid, words in commands.items() if b"--fd" in words and b"tierd.worker" not in words]
 
     def stop(self, *, timeout_s: float = 30) -> int:
         """SIGTERM and wait; give the exit code."""

@@ -32,6 +32,8 @@ _HOLD_S = 30.0
 """A copy under way is waited for so long; then another partition has its turn."""
 _REST_MS = 300_000
 """So long a partition that could not be cleaned is left alone."""
+_SILENCE_MS = 30_000
+"""So long when only the bucket did not answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +109,7 @@ class Cleaning:
         logged = partition.log
         if not logged.settings.compacted or partition.deleted or partition.offline or logged.failed is not None:
             return None
-        if self._clock.monotonic_ms() < self._resting.get(partition.id, 0) or not self._known(partition):
+        if self._clock.monotonic_ms() < self._resting.get(partition.id, 0) or not self._may(partition):
             return None
         try:
             return logged.compaction.plan(partition.copied_to, self._clock.now_ms())
@@ -115,11 +117,9 @@ class Cleaning:
             self._failed(partition, error)
             return None
 
-    def _known(self, partition: Partition) -> bool:
-        """Whether it is known how far the bucket reaches: what lies there may not be written anew."""
-        if self._tier is None or not partition.tiered:
-            return True
-        return partition.remote is not None and self._tier.claim.state is ClaimState.HELD
+    def _may(self, partition: Partition) -> bool:
+        """Whether the bucket, if there is one for it, can be asked how far it reaches."""
+        return self._tier is None or not partition.tiered or self._tier.claim.state is ClaimState.HELD
 
     # One cleaning.
 
@@ -194,9 +194,10 @@ class Cleaning:
 
     def _failed(self, partition: Partition, error: BaseException) -> None:
         """Leave it alone for a while. A bucket that does not answer is no fault of the partition's."""
-        self._resting[partition.id] = self._clock.monotonic_ms() + _REST_MS
+        silent = isinstance(error, (RemoteUnavailable, TimeoutError))
+        self._resting[partition.id] = self._clock.monotonic_ms() + (_SILENCE_MS if silent else _REST_MS)
         facts = {"partition": str(partition), "why": str(error) or type(error).__name__}
-        if isinstance(error, (RemoteUnavailable, TimeoutError)):
+        if silent:
             log.warning("cleaning waits", extra=facts)
             return
         self._counters.cleanings_failed += 1

@@ -206,7 +206,7 @@ class Running:
         ]
         self.partitions = Partitions(self.registry, self.directories, defaults, self.clock, unusable=self.unusable)
         self.partitions.load()
-        self.local = LocalLog(self.partitions)
+        self.local = LocalLog(self.partitions, self.clock)
         self.local.tier = self.tier
         epoch = 1 + max((p.log.leader_epoch for p in self.partitions), default=-1)
         remotes = {p.id: r for p in self.partitions if self.tier and (r := self.tier.remote_partition(p.id))}

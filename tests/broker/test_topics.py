@@ -200,6 +200,21 @@ def test_the_bucket_hears_of_topics_and_confirms_deletions(tmp_path: Path) -> No
         assert started.call(started.registry.deleted) == []
 
 
+def test_a_topic_that_the_bucket_knows_as_deleted_goes(tmp_path: Path) -> None:
+    """The registry came back from a backup that is older than the deletion."""
+    tier = FileTier(tmp_path / "held")
+    with running(tmp_path, tier) as started, Client(started.address) as client:
+        topic_id = Uuid(client.create("t").topic_id.bytes)
+        client.produce("t", batch())
+        started.call(lambda: started.local.tombstone_written(topic_id))
+        assert metadata(client).topics == ()
+        assert TopicPartition("t", 0) not in started.directories[0].logs
+        assert tier.deleted == [("t", topic_id)]
+        started.call(lambda: started.local.tombstone_written(topic_id))  # the tierer confirms it
+        assert started.call(started.registry.deleted) == []
+        assert Uuid(client.create("t").topic_id.bytes) != topic_id
+
+
 def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
     with running(tmp_path) as started, Client(started.address) as client:
         client.create("t", partitions=2, max_message_bytes="5000")

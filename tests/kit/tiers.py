@@ -119,10 +119,11 @@ def read_back(daemon: Daemon, topic: str, sent: Iterable[traffic.Message]) -> No
 
 
 def head(folder: Path, topic: str) -> dict[str, Any]:
-    """The head of a topic's partition 0 in a directory bucket."""
-    (path,) = folder.glob(f"tierd/partitions/{topic}-*/0.json")
-    document: dict[str, Any] = json.loads(path.read_bytes())
-    return document
+    """The head of a topic's partition 0 in a directory bucket; empty while there is none."""
+    for path in folder.glob(f"tierd/partitions/{topic}-*/0.json"):
+        document: dict[str, Any] = json.loads(path.read_bytes())
+        return document
+    return {}
 
 
 def bases(folder: Path, topic: str, kind: str = ".rsm-manifest") -> list[int]:

@@ -329,6 +329,30 @@ def test_a_start_confirms_a_tombstone_that_an_earlier_run_wrote(tmp_path: Path) 
     drive(tmp_path, work)
 
 
+def test_a_topic_that_an_older_registry_brings_back_stays_deleted(tmp_path: Path) -> None:
+    async def run() -> None:
+        clock = FakeClock()
+        store = MemoryStore(clock)
+        first = Bench(tmp_path, store, clock)
+        view = first.adopt("codec-none-0")
+        alive = TopicState(topic="codec-none", topic_id=view.id.topic_id, partitions=1, config={}, created_ms=1)
+        await first.open(who(), topics=(alive,))
+        await first.copy()
+        first.tierer.topic_changed(replace(alive, deleted_ms=clock.now_ms()))
+        await first.tierer.publisher.tick()
+        await first.close()
+
+        again = Bench(tmp_path, store, clock, "restored")
+        again.local.views[view.id] = view
+        await again.open(who(), topics=(alive,))
+        assert again.local.tombstones == [view.id.topic_id]
+        assert again.tierer.state.views == {}
+        assert (await again.copy()).segments == 0
+        await again.close()
+
+    asyncio.run(run())
+
+
 # --- claims --------------------------------------------------------------------------------------------------------
 def test_epochs_rise_and_first_appends_are_claimed(tmp_path: Path) -> None:
     async def run() -> None:

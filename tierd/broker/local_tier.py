@@ -2,6 +2,7 @@
 
 import logging
 
+from tierd.base.clock import Clock
 from tierd.base.ids import PartitionId, Uuid
 from tierd.broker.partitions import Partitions
 from tierd.broker.ports import RemoteTier
@@ -14,8 +15,9 @@ log = logging.getLogger(__name__)
 class LocalLog:
     """Loop thread only. A partition that is not there any more answers with what was asked: nothing of it is left."""
 
-    def __init__(self, partitions: Partitions) -> None:
+    def __init__(self, partitions: Partitions, clock: Clock) -> None:
         self._partitions = partitions
+        self._clock = clock
         self.tier: RemoteTier | None = None
         """Told of every change; set once it is there (each needs the other)."""
 
@@ -56,4 +58,16 @@ class LocalLog:
             log.info("claim", extra={"state": str(claim.state), "epoch": claim.epoch, "why": claim.detail})
 
     def tombstone_written(self, topic_id: Uuid) -> None:
-        self._partitions.registry.forget(topic_id)
+        topic = self._partitions.topic_by_id(topic_id)
+        if topic is None:
+            self._partitions.registry.forget(topic_id)
+            return
+        log.warning(
+            "the bucket says that the topic was deleted, so it is; the state directory is older than that",
+            extra={"topic": topic.name, "topic_id": str(topic_id)},
+        )
+        deleted_ms = self._clock.now_ms()
+        self._partitions.registry.mark_deleted(topic_id, deleted_ms)
+        self._partitions.remove(topic)
+        if self.tier is not None:  # it answers with the tombstone again
+            self.tier.topic_deleted(topic.name, topic_id, topic.row.partitions, deleted_ms)

@@ -157,7 +157,7 @@ def _link(opened: Opened, partitions: Partitions) -> TierLink:
         retention_interval_ms=opened.settings.retention_check_ms,
         delete_interval_ms=opened.settings.retention_check_ms,
     )
-    local = LocalLog(partitions)
+    local = LocalLog(partitions, opened.clock)
     local.tier = link = TierLink(options, local, opened.clock, command=opened.tierer)
     return link
 

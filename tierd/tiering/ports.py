@@ -22,4 +22,7 @@ class LocalTier(Protocol):
         """Lost: refuse Produce, keep local files. Held after pending: go on."""
 
     def tombstone_written(self, topic_id: Uuid) -> None:
-        """The bucket knows that the topic is deleted: the registry may forget the id."""
+        """The bucket knows that the topic is deleted: the registry may forget the id.
+
+        A topic that still lives here (the registry came back from a backup) is deleted now: a tombstone is final.
+        """

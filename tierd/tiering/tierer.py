@@ -115,9 +115,22 @@ class Tierer:
         if taken.surveyed is not None and taken.surveyed.losers:
             due_ms = state.now_ms() + state.options.age_guard_ms
             state.catalog.deleting(*taken.surveyed.losers, due_ms=due_ms)
+        self._bury()
         for view in state.views.values():
             self._know(view)
         self.copying.wake_all()
+
+    def _bury(self) -> None:
+        """Topics that the broker has though the bucket says they are deleted: its registry is an older one."""
+        buried = {topic.topic_id for topic in self.state.catalog.topics() if topic.deleted_ms is not None}
+        for topic_id in buried & {part.topic_id for part in self.state.views}:
+            self._drop_views(topic_id)
+            self.state.local.tombstone_written(topic_id)
+
+    def _drop_views(self, topic_id: Uuid) -> None:
+        for part in [part for part in self.state.views if part.topic_id == topic_id]:
+            del self.state.views[part]
+            self.copying.forget(part)
 
     def schedule(self) -> None:
         """Begin what happens by the clock; an error that nobody expects there is fatal."""
@@ -162,9 +175,7 @@ class Tierer:
         dirty = self.state.catalog.set_topic(topic)
         if topic.deleted_ms is None:
             return
-        for part in [part for part in self.state.views if part.topic_id == topic.topic_id]:
-            del self.state.views[part]
-            self.copying.forget(part)
+        self._drop_views(topic.topic_id)
         if not dirty:
             self.state.local.tombstone_written(topic.topic_id)
 

@@ -78,15 +78,20 @@ class Child:
         self.gone.set()
 
     async def reap(self) -> int | None:
-        """Wait for the end of a child whose socket is closed; killed when it takes its time. Its exit code."""
-        process, self._process = self._process, None
+        """Wait for the end of a child whose socket is closed; killed when it takes its time. Its exit code.
+
+        Cancelled while it waits, it can be called again.
+        """
+        process = self._process
         if process is None:
             return None
         try:
-            return await asyncio.wait_for(process.wait(), STOP_S)
+            code = await asyncio.wait_for(process.wait(), STOP_S)
         except TimeoutError:
             process.kill()
-            return await process.wait()
+            code = await process.wait()
+        self._process = None
+        return code
 
     async def keep(self, start_again: Callable[[], Awaitable[None]]) -> None:
         """Whenever it is gone, *start_again*, for ever; pauses double while it does not live long."""

@@ -1,1 +1,0 @@
-"""The transaction coordinator: which transactional id writes where, and how each transaction ends."""

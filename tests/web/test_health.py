@@ -72,6 +72,10 @@ class Numbers:
     remote_reads_failed: int = 3
     commits: int = 4
     committed_requests: int = 9
+    cleanings: int = 5
+    cleanings_failed: int = 1
+    cleaned_bytes: int = 900
+    kept_bytes: int = 100
 
 
 def test_the_brokers_numbers_have_their_names() -> None:
@@ -80,6 +84,8 @@ def test_the_brokers_numbers_have_their_names() -> None:
     assert 'tierd_fetched_bytes_total{tier="local"} 3.0' in text
     assert 'tierd_fetched_bytes_total{tier="remote"} 7.0' in text
     assert "tierd_remote_read_failures_total 3.0" in text
+    assert "tierd_cleaning_failures_total 1.0" in text
+    assert "tierd_kept_bytes_total 100.0" in text
 
 
 def test_a_taken_port_is_an_os_error() -> None:

@@ -43,6 +43,10 @@ METRICS: tuple[MetricRule, ...] = (
     MetricRule("tierd_produced_bytes", Kind.COUNTER, "Bytes of batches appended."),
     MetricRule("tierd_commits", Kind.COUNTER, "Flushes that Produce requests waited for (tierd.acks.durability=disk)."),
     MetricRule("tierd_committed_requests", Kind.COUNTER, "Appends that such a flush answered."),
+    MetricRule("tierd_cleanings", Kind.COUNTER, "Partitions cleaned by compaction, each time."),
+    MetricRule("tierd_cleaning_failures", Kind.COUNTER, "Cleanings that failed; the log says why."),
+    MetricRule("tierd_cleaned_bytes", Kind.COUNTER, "Bytes of segments that were cleaned."),
+    MetricRule("tierd_kept_bytes", Kind.COUNTER, "Bytes that were left of them."),
     MetricRule("tierd_fetched_bytes", Kind.COUNTER, "Bytes of batches sent to consumers, by tier.", ("tier",)),
     MetricRule("tierd_remote_read_failures", Kind.COUNTER, "Reads from the bucket that failed."),
     MetricRule("tierd_disk_free_bytes", Kind.GAUGE, "Free space of a data directory's file system.", ("directory",)),
@@ -127,6 +131,18 @@ class BrokerNumbers(Protocol):
     def committed_requests(self) -> int: ...
 
     @property
+    def cleanings(self) -> int: ...
+
+    @property
+    def cleanings_failed(self) -> int: ...
+
+    @property
+    def cleaned_bytes(self) -> int: ...
+
+    @property
+    def kept_bytes(self) -> int: ...
+
+    @property
     def fetched_bytes(self) -> int: ...
 
     @property
@@ -140,6 +156,10 @@ def broker_samples(numbers: BrokerNumbers, api_name: Callable[[int], str]) -> It
     """The samples of what the broker counts since it started."""
     yield from (Sample("tierd_requests", count, (api_name(key),)) for key, count in sorted(numbers.requests.items()))
     yield Sample("tierd_bad_requests", numbers.bad_requests)
+    yield Sample("tierd_cleanings", numbers.cleanings)
+    yield Sample("tierd_cleaning_failures", numbers.cleanings_failed)
+    yield Sample("tierd_cleaned_bytes", numbers.cleaned_bytes)
+    yield Sample("tierd_kept_bytes", numbers.kept_bytes)
     yield Sample("tierd_produced_bytes", numbers.produced_bytes)
     yield Sample("tierd_commits", numbers.commits)
     yield Sample("tierd_committed_requests", numbers.committed_requests)

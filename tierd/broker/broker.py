@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 from tierd.base.clock import Clock
 from tierd.broker.cleaning import Cleaning, CleaningLimits
@@ -33,6 +34,7 @@ from tierd.broker.produce import Produce
 from tierd.broker.producer_ids import ProducerIds
 from tierd.broker.registry import Registry
 from tierd.broker.remote_reads import RemoteReads
+from tierd.broker.sending import ReadFailed
 from tierd.broker.server import Limits, Server
 from tierd.broker.status import status
 from tierd.broker.topic_apis import CreateTopics, DeleteTopics
@@ -93,6 +95,7 @@ class Broker:
             ),
             clock,
             self._readers,
+            self._read_failed,
         )
 
     async def start(self) -> tuple[str, int]:
@@ -108,6 +111,11 @@ class Broker:
             self._cleaning_task = asyncio.create_task(self._cleaning.run())
             self._cleaning_task.add_done_callback(self._beside_ended)
         return self.address
+
+    def _read_failed(self, error: ReadFailed) -> None:
+        for home in self.partitions.homes:
+            if home.directory is not None and Path(error.filename).is_relative_to(home.path):
+                home.directory.health.note(error)
 
     def _directory_failed(self, home: Home) -> None:
         self.partitions.take_offline(home)

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Executor
 from typing import Any, Protocol
 
-from tierd.broker.sending import Outgoing, Pumped, Reply
+from tierd.broker.sending import Outgoing, Pumped, ReadFailed, Reply
 from tierd.wire.errors import BadFrame
 from tierd.wire.frame import STEADY_BYTES, FrameBuffer
 from tierd.wire.produce_shape import ProduceShapes
@@ -46,6 +46,9 @@ class Host(Protocol):
     def buffer_changed(self, connection: "Connection", by_bytes: int) -> None: ...
 
     def closed(self, connection: "Connection") -> None: ...
+
+    def read_failed(self, error: ReadFailed) -> None:
+        """A local file could not be read while it was being sent; the connection is closed."""
 
 
 class CloseQuietly(Exception):
@@ -201,7 +204,7 @@ class Connection:
         except CloseQuietly:
             pass
         except OSError as error:
-            log.debug("peer gone", extra={"peer": self.peer, "why": str(error)})
+            self._gone(error)
         finally:
             if not settled:
                 self.close()
@@ -265,7 +268,8 @@ class Connection:
         try:
             if reply is not None and not self._sent(self._out.send(reply)):
                 return
-        except OSError:
+        except OSError as error:
+            self._gone(error)
             self.close()
             return
         self._go_on()
@@ -281,8 +285,17 @@ class Connection:
         try:
             if self._sent(self._out.pump()):
                 self._go_on()
-        except OSError:
+        except OSError as error:
+            self._gone(error)
             self.close()
+
+    def _gone(self, error: OSError) -> None:
+        """The peer is gone, or the bytes that it was promised are not to be had."""
+        if isinstance(error, ReadFailed):
+            log.error("local read failed, connection closed", extra={"peer": self.peer, "why": str(error)})
+            self._host.read_failed(error)
+        else:
+            log.debug("peer gone", extra={"peer": self.peer, "why": str(error)})
 
     def _go_on(self) -> None:
         """What waited is out: the next frames, then more bytes."""
@@ -313,7 +326,7 @@ class Connection:
             self._out.drop()
             return
         if error is not None:
-            log.error("local read failed, connection closed", extra={"peer": self.peer, "why": str(error)})
+            self._gone(error if isinstance(error, OSError) else OSError(str(error)))
             self.close()
             return
         accept()

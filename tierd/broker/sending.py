@@ -4,6 +4,7 @@
 probe) and cold ones are read into the page cache by a thread. Small bodies are joined to their header: one send.
 """
 
+import errno
 import os
 import socket
 from collections import deque
@@ -37,9 +38,20 @@ class SpanCutShort(ConnectionError):
     """A file ended before its span did: the length already sent can no longer be kept, only closing helps."""
 
 
+class ReadFailed(OSError):
+    """The disk did not give the bytes of a span; `filename` says whose."""
+
+    def __init__(self, error: OSError, fd: int) -> None:
+        super().__init__(error.errno, error.strerror, os.readlink(f"/proc/self/fd/{fd}"))
+
+
+_OF_THE_DISK = frozenset({errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.EUCLEAN, errno.EBADMSG})
+"""What sendfile says of the file, not of the socket."""
+
+
 @dataclass(slots=True)
 class ColdRead:
-    """Part of a span that is not in the page cache; `run` belongs into a thread."""
+    """Part of a span that is not in the page cache; `run` belongs into a thread. Raises ReadFailed."""
 
     fd: int
     position: int
@@ -47,6 +59,12 @@ class ColdRead:
 
     def run(self) -> None:
         """Read it once, and let the kernel begin with what follows."""
+        try:
+            self._read()
+        except OSError as error:
+            raise ReadFailed(error, self.fd) from error
+
+    def _read(self) -> None:
         os.posix_fadvise(self.fd, self.position, 2 * self.length, os.POSIX_FADV_WILLNEED)
         scratch = bytearray(min(self.length, _READ_BYTES))
         position, stop = self.position, self.position + self.length
@@ -183,6 +201,10 @@ class Outgoing:
                 sent = os.sendfile(self._sock_fd, span.fd, self._position, self._warm - self._position)
             except (BlockingIOError, InterruptedError):
                 return Pumped.FULL
+            except OSError as error:
+                if error.errno not in _OF_THE_DISK:
+                    raise
+                raise ReadFailed(error, span.fd) from error
             if sent == 0:
                 raise SpanCutShort(f"file ends at or before {self._position}, span at {self._stop}")
             self._position += sent

@@ -4,12 +4,14 @@ import asyncio
 import errno
 import logging
 import socket
+from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
 from tierd.base.clock import Clock
 from tierd.base.errors import StartRefused
 from tierd.broker.connection import Connection, Serve
+from tierd.broker.sending import ReadFailed
 from tierd.wire.frame import STEADY_BYTES
 
 log = logging.getLogger(__name__)
@@ -36,12 +38,21 @@ class Limits:
 class Server:
     """One listening socket. Loop thread only."""
 
-    def __init__(self, serve: Serve, limits: Limits, clock: Clock, readers: Executor) -> None:
-        """*readers*: threads for reads of cold pages, not ours to shut down."""
+    def __init__(
+        self,
+        serve: Serve,
+        limits: Limits,
+        clock: Clock,
+        readers: Executor,
+        read_failed: Callable[[ReadFailed], None] = lambda _: None,
+    ) -> None:
+        """*readers*: threads for reads of cold pages, not ours to shut down. *read_failed*: told of local files that
+        could not be read."""
         self._serve = serve
         self._limits = limits
         self._clock = clock
         self._readers = readers
+        self.read_failed = read_failed
         self._connections: dict[Connection, None] = {}
         self._large: dict[Connection, None] = {}  # in the order in which they became large
         self._held: set[Connection] = set()

@@ -1,0 +1,327 @@
+"""A whole tierd over several real disks: one gets full, one fails, one is not mounted, one is lost."""
+
+import json
+import re
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.running import Client, batch, offsets_of
+from kit import mounts, traffic
+from kit.daemon import Daemon, DidNotStart
+from tierd.wire.errors import ErrorCode
+
+pytestmark = pytest.mark.e2e
+MIB = 1 << 20
+
+
+class Beside(Daemon):
+    """Its log lies beside the state directory: the disk of the data may fail."""
+
+    @property
+    def log(self) -> Path:
+        assert self.state is not None
+        return self.state.with_name("daemon.log")
+
+
+def sets(**settings: str) -> list[str]:
+    return [word for name, value in settings.items() for word in ("--set", f"{name.replace('_', '.')}={value}")]
+
+
+@contextmanager
+def tierd(*data: Path, state: Path, remote: Path | None = None, extra: list[str] | None = None) -> Iterator[Daemon]:
+    more = [word for path in data[1:] for word in ("--data", str(path))]
+    more += sets(tierd_disk_reserve_bytes="1MiB")  # the disks here are small
+    daemon = Beside(data[0], f"file:{remote}" if remote else None, state, [*more, *(extra or [])])
+    try:
+        yield daemon.start()
+    finally:
+        daemon.kill()
+
+
+def connect(daemon: Daemon) -> Client:
+    host, _, port = daemon.address.rpartition(":")
+    return Client((host, int(port)))
+
+
+def read_all(client: Client, topic: str, number: int, end: int) -> list[int]:
+    found: list[int] = []
+    while not found or found[-1] < end - 1:
+        answer = client.fetch(topic, found[-1] + 1 if found else 0, number, max_wait=2000)
+        assert answer.error_code == 0
+        found += offsets_of(answer.records)
+    return found
+
+
+def health(daemon: Daemon) -> dict[str, Any]:
+    answer: dict[str, Any] = json.loads(_get(daemon, "/health"))
+    return answer
+
+
+def _get(daemon: Daemon, path: str) -> str:
+    found = re.findall(r"health and metrics listening=(\S+)", daemon.log.read_text())
+    with urllib.request.urlopen(f"http://{found[-1]}{path}", timeout=10) as answer:
+        text: str = answer.read().decode()
+        return text
+
+
+def directories(daemon: Daemon) -> dict[str, dict[str, Any]]:
+    return {Path(row["path"]).name: row for row in daemon.status()["directories"]}
+
+
+# Full.
+
+
+@pytest.mark.parametrize("reserve", ["4MiB", "0"], ids=["down to the reserve", "down to the last byte"])
+def test_a_full_disk_refuses_and_then_serves_again(tmp_path: Path, reserve: str) -> None:
+    options = sets(segment_bytes="1MiB", tierd_disk_reserve_bytes=reserve, file_delete_delay_ms="0")
+    with (
+        mounts.small_disk(tmp_path / "disk", 24 * MIB) as disk,
+        tierd(disk / "data", state=tmp_path / "state", remote=tmp_path / "bucket", extra=options) as daemon,
+        connect(daemon) as client,
+    ):
+        client.create("t")
+        records, end = batch(50, size=2000), 0
+        while (answer := client.produce("t", records)).error_code == 0:
+            end = answer.base_offset + 50
+        assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert end * 2000 > 15 * MIB
+        assert client.produce("t", records).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert read_all(client, "t", 0, end) == list(range(end))
+        assert directories(daemon)["data"]["state"] == "online"
+        daemon.verb("copy", "--wait")
+        copied = daemon.partition("t")["copied_to"]
+        assert copied > end / 2
+        daemon.verb("evict")
+        freed = daemon.partition("t")
+        assert freed["local_start"] == copied
+        answer = _once_there_is_room(client, records)
+        assert (answer.error_code, answer.base_offset) == (0, end)
+        daemon.kill()
+        daemon.start()
+        with connect(daemon) as again:
+            assert read_all(again, "t", 0, end + 50) == list(range(end + 50))
+        assert not list((tmp_path / "state" / "set-aside").rglob("*.log*"))
+
+
+def _once_there_is_room(client: Client, records: bytes) -> Any:
+    """tierd looks at the free space once a second; a long poll is the pause."""
+    for _ in range(20):
+        answer = client.produce("t", records)
+        if answer.error_code == 0:
+            break
+        client.fetch("t", client.list_offsets("t", -1).offset, max_wait=250)
+    return answer
+
+
+def test_a_full_disk_survives_a_kill(tmp_path: Path) -> None:
+    options = sets(segment_bytes="1MiB", tierd_disk_reserve_bytes="1MiB")
+    with (
+        mounts.small_disk(tmp_path / "disk", 12 * MIB) as disk,
+        tierd(disk / "data", state=tmp_path / "state", extra=options) as daemon,
+    ):
+        with connect(daemon) as client:
+            client.create("t")
+            end = 0
+            while (answer := client.produce("t", batch(50, size=2000))).error_code == 0:
+                end = answer.base_offset + 50
+        daemon.kill()
+        filler = disk / "filler"
+        with filler.open("wb") as file:
+            file.write(bytes(512 * 1024))
+        daemon.start()
+        with connect(daemon) as client:
+            assert read_all(client, "t", 0, end) == list(range(end))
+            assert client.produce("t", batch()).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            filler.unlink()
+            client.call(20, 6, topics=[{"name": "t", "topic_id": None}], timeout=1000)
+
+
+# Failing.
+
+
+def test_a_failing_disk_takes_only_its_own_partitions_away(tmp_path: Path) -> None:
+    options = [*sets(http_address="127.0.0.1:0", segment_bytes="1MiB")]
+    good, state = tmp_path / "good", tmp_path / "state"
+    with (
+        mounts.ext4(tmp_path / "bad") as disk,
+        tierd(good, disk.path / "data", state=state, remote=tmp_path / "bucket", extra=options) as daemon,
+    ):
+        with connect(daemon) as client:
+            client.create("t", 4)
+            for number in range(4):
+                assert client.produce("t", batch(20, size=5000), number).error_code == 0
+            rows = daemon.status()["partitions"]
+            bad = [row["partition"] for row in rows if row["directory"] == str(disk.path / "data")]
+            assert len(bad) == 2
+            disk.fail()
+            for number in bad:
+                assert client.produce("t", batch(), number).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+                assert client.fetch("t", 0, number).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            for number in set(range(4)) - set(bad):
+                assert client.produce("t", batch(), number).base_offset == 20
+        shown = directories(daemon)
+        assert (shown["data"]["state"], shown["good"]["state"]) == ("offline", "online")
+        assert "Input/output error" in shown["data"]["reason"]
+        assert {row["partition"] for row in daemon.status()["partitions"] if row["offline"]} == set(bad)
+        metrics = _get(daemon, "/metrics")
+        assert f'tierd_directory_offline{{directory="{disk.path / "data"}"}} 1.0' in metrics
+        assert f'tierd_directory_offline{{directory="{good}"}} 0.0' in metrics
+        told = health(daemon)
+        assert (told["status"], len(told["reasons"])) == ("degraded", 1)
+        assert daemon.stop() == 0
+
+        daemon.start()  # the disk is still dead
+        assert directories(daemon)["data"]["state"] == "offline"
+        with connect(daemon) as client:
+            assert client.produce("t", batch(), bad[0]).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert daemon.stop() == 0
+
+        disk.unmount()
+        daemon.start()  # the mount point is empty
+        assert "is its disk mounted?" in directories(daemon)["data"]["reason"]
+        assert not (disk.path / "data").exists()
+        with connect(daemon) as client:
+            client.create("other", 2)
+        assert daemon.stop() == 0
+
+        disk.mount()
+        daemon.start()
+        assert {row["state"] for row in daemon.status()["directories"]} == {"online"}
+        with connect(daemon) as client:
+            for number in range(4):
+                end = client.produce("t", batch(), number).base_offset
+                # what was not fsynced is lost on the disk that failed, nothing else
+                assert end in (0, 20) if number in bad else end == 23
+                assert read_all(client, "t", number, end + 3) == list(range(end + 3))
+        daemon.verb("copy", "--wait", "--roll")
+        assert daemon.stop() == 0
+
+
+def test_reads_of_a_failing_disk_count_too(tmp_path: Path) -> None:
+    with (
+        mounts.ext4(tmp_path / "bad") as disk,
+        tierd(tmp_path / "good", disk.path / "data", state=tmp_path / "state") as daemon,
+        connect(daemon) as client,
+    ):
+        client.create("t", 2)
+        for number in range(2):
+            assert client.produce("t", batch(40, size=20_000), number).error_code == 0
+        (bad,) = (row["partition"] for row in daemon.status()["partitions"] if "bad" in row["directory"])
+        disk.fail()
+        for _ in range(10):  # the first of them may end the connection: its length was sent already
+            try:
+                with connect(daemon) as reader:
+                    answer = reader.fetch("t", 0, bad, max_wait=100)
+            except ConnectionError:
+                continue
+            if answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR:
+                break
+        assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert directories(daemon)["data"]["state"] == "offline"
+
+
+def test_the_only_directory_must_be_usable(tmp_path: Path) -> None:
+    with mounts.ext4(tmp_path / "bad") as disk:
+        disk.fail()
+        with pytest.raises(DidNotStart) as refused, tierd(disk.path / "data", state=tmp_path / "state"):
+            pass
+        assert refused.value.exit_code == 4
+        assert "no data directory can be used" in refused.value.said
+
+
+def test_a_daemon_whose_last_disk_fails_ends(tmp_path: Path) -> None:
+    with (
+        mounts.ext4(tmp_path / "bad") as disk,
+        tierd(disk.path / "data", state=tmp_path / "state") as daemon,
+        connect(daemon) as client,
+    ):
+        client.create("t")
+        disk.fail()
+        assert client.produce("t", batch()).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert daemon.wait(20) == 1
+        assert "is offline" in daemon.log.read_text()
+
+
+# Directories come and go.
+
+
+def refused(*data: Path, state: Path, remote: Path | None = None) -> str:
+    with pytest.raises(DidNotStart) as caught, tierd(*data, state=state, remote=remote):
+        pass
+    assert caught.value.exit_code == 4, caught.value.said
+    return caught.value.said
+
+
+def test_a_directory_is_added_and_an_empty_one_left_out(tmp_path: Path) -> None:
+    a, b, state = tmp_path / "a", tmp_path / "b", tmp_path / "state"
+    with tierd(a, state=state) as daemon, connect(daemon) as client:
+        client.create("t", 2)
+        client.produce("t", batch(3))
+        daemon.stop()
+    with tierd(a, b, state=state) as daemon, connect(daemon) as client:
+        client.create("u", 2)
+        assert {row["directory"] for row in daemon.status()["partitions"] if row["topic"] == "u"} == {str(b)}
+        wishes = [{"name": "t", "partitions": (0, 1)}]
+        answer = client.call(34, 2, dirs=[{"path": str(b), "topics": wishes}])
+        assert [p.error_code for p in answer.results[0].partitions] == [0, 0]
+        while directories(daemon)["a"]["partitions"]:
+            client.fetch("t", 3, max_wait=100)
+        daemon.stop()
+    assert str(b) in refused(a, state=state)
+    with tierd(b, state=state) as daemon, connect(daemon) as client:
+        assert read_all(client, "t", 0, 3) == [0, 1, 2]
+        assert list(directories(daemon)) == ["b"]
+
+
+@pytest.mark.parametrize("again", [True, False], ids=["a new disk in its place", "left out"])
+def test_what_the_bucket_has_of_a_lost_directory_comes_back(tmp_path: Path, again: bool) -> None:
+    a, b, state, bucket = tmp_path / "a", tmp_path / "b", tmp_path / "state", tmp_path / "bucket"
+    with tierd(a, b, state=state, remote=bucket) as daemon, connect(daemon) as client:
+        client.create("t", 4)
+        for number in range(4):
+            client.produce("t", batch(10, size=500), number)
+        daemon.verb("copy", "--wait", "--roll")
+        (lost, *_) = (row["partition"] for row in daemon.status()["partitions"] if row["directory"] == str(a))
+        assert daemon.stop() == 0
+    (tmp_path / "a").rename(tmp_path / "broken")
+    said = refused(b, state=state, remote=bucket)
+    assert str(a) in said
+    assert "--lost" in said
+    data = [b, a] if again else [b]
+    with tierd(*data, state=state, remote=bucket, extra=["--lost", str(a)]) as daemon, connect(daemon) as client:
+        for number in range(4):
+            assert client.produce("t", batch(3), number).base_offset == 10
+            assert read_all(client, "t", number, 13) == list(range(13))
+        daemon.verb("copy", "--wait", "--roll")
+        assert daemon.stop() == 0
+    with tierd(*data, state=state, remote=bucket) as daemon, connect(daemon) as client:
+        assert read_all(client, "t", lost, 13) == list(range(13))
+
+
+def test_a_partition_moves_under_two_real_clients_and_a_bucket(tmp_path: Path) -> None:
+    a, b = tmp_path / "a", tmp_path / "b"
+    options = sets(segment_bytes="1MiB", tierd_archive_max_age_ms="1d")
+    sent = list(traffic.stream("t", 0, 6000, 1000))
+    with tierd(a, b, state=tmp_path / "state", remote=tmp_path / "bucket", extra=options) as daemon:
+        traffic.produce_confluent(daemon.address, "t", sent[:3000])
+        for turn in range(4):
+            with connect(daemon) as client:
+                target = b if daemon.partition("t")["directory"] == str(a) else a
+                wishes = [{"name": "t", "partitions": (0,)}]
+                answer = client.call(34, 2, dirs=[{"path": str(target), "topics": wishes}])
+                assert answer.results[0].partitions[0].error_code == 0
+                traffic.produce_confluent(daemon.address, "t", sent[3000 + turn * 750 : 3750 + turn * 750])
+                while daemon.partition("t")["directory"] != str(target):
+                    client.fetch("t", 0, max_wait=100)
+        daemon.verb("copy", "--wait", "--roll")
+        logs = sorted(path.name for path in (tmp_path / "bucket").rglob("*.log"))
+        assert len(logs) == len({name[:20] for name in logs}), "nothing was copied twice"
+        assert traffic.digest(traffic.consume_confluent(daemon.address, "t", 0, 6000)) == traffic.digest(sent)
+        daemon.verb("evict")
+        assert traffic.digest(traffic.consume_kafka_python(daemon.address, "t", 0, 6000)) == traffic.digest(sent)
+        assert not list(tmp_path.glob("?/*-future"))

@@ -107,3 +107,26 @@ def test_with_a_bucket_segments_are_copied_once_they_are_clean(tmp_path: Path) -
     said = tierd.log.read_text()
     assert "cleaned" in said
     assert "failed" not in said
+
+
+def test_committed_offsets_are_compacted_and_found_again(tmp_path: Path) -> None:
+    settings = tmp_path / "tierd.toml"
+    settings.write_text(
+        "offsets.topic.num.partitions = 1\n"
+        '[topics."__consumer_offsets"]\n'
+        '"internal.segment.bytes" = 20000\n"min.cleanable.dirty.ratio" = 0.01\n"file.delete.delay.ms" = 0\n'
+    )
+    with running(tmp_path / "data", None, "-c", str(settings), *QUICK) as tierd:
+        create(tierd, "c")
+        write(tierd, "c")
+        consumer = Consumer({"bootstrap.servers": tierd.address, "group.id": "g", "enable.auto.commit": False})
+        for offset in range(1, 1500):
+            consumer.commit(offsets=[TopicPartition("c", 0, offset)], asynchronous=False)
+        until(lambda: tierd.partition("__consumer_offsets")["local_bytes"] < 45_000, tierd)
+        consumer.close()
+        assert tierd.stop() == 0
+        tierd.start()
+        again = Consumer({"bootstrap.servers": tierd.address, "group.id": "g"})
+        assert again.committed([TopicPartition("c", 0)], timeout=30)[0].offset == 1499
+        again.close()
+        assert tierd.stop() == 0

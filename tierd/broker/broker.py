@@ -67,7 +67,7 @@ class Broker:
         self.tier = tier
         self.counters = Counters()
         self.housekeeping = Housekeeping(partitions, tier, clock, retention_check_ms=settings.retention_check_ms)
-        self.commits = Commits(self.counters, committed=self.housekeeping.appended)
+        self.commits = Commits(self.counters, committed=self.housekeeping.appended, broken=self.housekeeping.fail)
         self.topics = Topics(partitions, tier, clock)
         self.moves = Moves(partitions, tier)
         self.address: tuple[str, int] | None = None

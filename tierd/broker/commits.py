@@ -23,9 +23,17 @@ Waiter = tuple[int, "asyncio.Future[None]"]
 class Commits:
     """Loop thread only."""
 
-    def __init__(self, counters: Counters, *, committed: Callable[[Partition], None]) -> None:
+    def __init__(
+        self,
+        counters: Counters,
+        *,
+        committed: Callable[[Partition], None],
+        broken: Callable[[BaseException], None],
+    ) -> None:
+        """*committed* hears of each flush; *broken* of an error that nobody expected, which must end the daemon."""
         self._counters = counters
         self._committed = committed
+        self._broken = broken
         self._rounds: dict[Path, _Rounds] = {}
 
     def wait(self, partition: Partition) -> "asyncio.Future[None]":
@@ -36,7 +44,7 @@ class Commits:
         place = partition.log.directory.parent
         rounds = self._rounds.get(place)
         if rounds is None:
-            rounds = self._rounds[place] = _Rounds(self._counters, self._committed)
+            rounds = self._rounds[place] = _Rounds(self._counters, self._committed, self._broken)
         return rounds.wait(partition)
 
     async def close(self) -> None:
@@ -48,9 +56,12 @@ class Commits:
 class _Rounds:
     """Of one data directory."""
 
-    def __init__(self, counters: Counters, committed: Callable[[Partition], None]) -> None:
+    def __init__(
+        self, counters: Counters, committed: Callable[[Partition], None], broken: Callable[[BaseException], None]
+    ) -> None:
         self._counters = counters
         self._committed = committed
+        self._broken = broken
         self._thread = ThreadPoolExecutor(1, "commit")
         self._waiting: dict[Partition, list[Waiter]] = {}
         self._task: asyncio.Task[None] | None = None
@@ -60,28 +71,34 @@ class _Rounds:
         waiter: asyncio.Future[None] = loop.create_future()
         waiter.add_done_callback(_retrieved)
         self._waiting.setdefault(partition, []).append((partition.log.log_end, waiter))
-        if self._task is None:
+        if self._task is None or self._task.done():
             self._task = loop.create_task(self._run())
+            self._task.add_done_callback(self._ended)
         return waiter
 
     async def close(self) -> None:
         if self._task is not None:
-            await self._task
+            await asyncio.wait({self._task})
         self._thread.shutdown(wait=True)
 
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._broken(error)
+
     async def _run(self) -> None:
-        try:
-            while self._waiting:
-                now, self._waiting = self._waiting, {}
-                await self._round(now)
-        finally:
-            self._task = None
+        while self._waiting:
+            now, self._waiting = self._waiting, {}
+            await self._round(now)
 
     async def _round(self, now: dict[Partition, list[Waiter]]) -> None:
         loop = asyncio.get_running_loop()
         jobs: list[tuple[Partition, FlushJob | None]] = [(p, p.log.unflushed(active=True)) for p in now]
         # All of them at once: the thread goes from one to the next without a look at the loop.
         running = [None if job is None else loop.run_in_executor(self._thread, job.run) for _, job in jobs]
+        for flushing in running:
+            if flushing is not None:
+                flushing.add_done_callback(_retrieved)
         for (partition, job), flushing in zip(jobs, running, strict=True):
             if job is not None and flushing is not None:
                 await self._flushed(partition, job, flushing)
@@ -108,7 +125,7 @@ class _Rounds:
                 waiter.set_exception(StorageFailed(logged.failed or f"{logged.directory}: it is not on the disk"))
 
 
-def _retrieved(waiter: "asyncio.Future[None]") -> None:
-    """Whoever does not look at the outcome knows that it is in the log."""
-    if not waiter.cancelled():
-        waiter.exception()
+def _retrieved(done: "asyncio.Future[None]") -> None:
+    """Nobody may look at the outcome: of a flush it is logged, and who does not wait does not need it."""
+    if not done.cancelled():
+        done.exception()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from broker.running import Client, batch, offsets_of
-from kit import mounts, traffic
+from kit import kafka, mounts, traffic
 from kit.daemon import Daemon, DidNotStart
 from tierd.wire.errors import ErrorCode
 
@@ -325,3 +325,48 @@ def test_a_partition_moves_under_two_real_clients_and_a_bucket(tmp_path: Path) -
         daemon.verb("evict")
         assert traffic.digest(traffic.consume_kafka_python(daemon.address, "t", 0, 6000)) == traffic.digest(sent)
         assert not list(tmp_path.glob("?/*-future"))
+
+
+# Kafka's own tools.
+
+
+@pytest.mark.kafka
+@pytest.mark.timeout(240)
+def test_kafkas_tools_show_and_move_partitions(tmp_path: Path) -> None:
+    a, b = tmp_path / "a", tmp_path / "b"
+    with tierd(a, b, state=tmp_path / "state") as daemon, connect(daemon) as client:
+        client.create("t", 2)
+        for number in range(2):
+            client.produce("t", batch(10), number)
+        shown = _log_dirs(daemon)
+        assert {Path(row["logDir"]).name: [p["partition"] for p in row["partitions"]] for row in shown} == {
+            "a": ["t-0"],
+            "b": ["t-1"],
+        }
+        assert all(p["size"] > 0 and p["offsetLag"] == 0 for row in shown for p in row["partitions"])
+        wish = [{"topic": "t", "partition": 0, "replicas": [1], "log_dirs": [str(b)]}]
+        plan = tmp_path / "plan.json"
+        plan.write_text(json.dumps({"version": 1, "partitions": wish}))
+        said = _tool(daemon, "reassign.ReassignPartitionsCommand", "--execute", "--reassignment-json-file", str(plan))
+        assert f"log directory to {b} for replica t-0 with broker 1" in said
+        for _ in range(10):
+            said = _tool(
+                daemon, "reassign.ReassignPartitionsCommand", "--verify", "--reassignment-json-file", str(plan)
+            )
+            if "log directory t-0" not in said or "completed successfully" in said:
+                break
+        assert "Reassignment of replica t-0-1 completed successfully" in said, said
+        shown = _log_dirs(daemon)
+        assert {Path(row["logDir"]).name: len(row["partitions"]) for row in shown} == {"a": 0, "b": 2}
+        assert read_all(client, "t", 0, 10) == list(range(10))
+
+
+def _tool(daemon: Daemon, name: str, *arguments: str) -> str:
+    return kafka.java(f"org.apache.kafka.tools.{name}", "--bootstrap-server", daemon.address, *arguments)
+
+
+def _log_dirs(daemon: Daemon) -> list[dict[str, Any]]:
+    said = _tool(daemon, "LogDirsCommand", "--describe", "--topic-list", "t")
+    document = json.loads(said[said.index("{") :])
+    rows: list[dict[str, Any]] = document["brokers"][0]["logDirs"]
+    return rows

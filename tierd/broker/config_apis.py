@@ -19,6 +19,8 @@ log = logging.getLogger(__name__)
 TOPIC, BROKER = 2, 4
 """Resource types on the wire."""
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
+_THROTTLES = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
+"""Settings of Kafka's that tierd never has, and that may be deleted all the same."""
 _DYNAMIC_TOPIC, _STATIC_BROKER, _DEFAULT = 1, 4, 5
 _SOURCES = {Source.TOPIC: _DYNAMIC_TOPIC, Source.BUILT_IN: _DEFAULT}
 _STRING = 2
@@ -89,6 +91,9 @@ class AlterConfigs:
 
     async def _one(self, asked: Any, validate_only: bool) -> dict[str, object]:
         try:
+            if asked.resource_type == BROKER and all(_deletes(change) for change in asked.configs):
+                # Nothing is set there; kafka-reassign-partitions makes sure that no throttle stays.
+                return _result(asked, ErrorCode.NONE, None)
             if asked.resource_type != TOPIC:
                 raise TopicRefused(ErrorCode.INVALID_REQUEST, "Only topics have settings that change at run time.")
             topic = _topic(self._partitions, asked.resource_name)
@@ -101,6 +106,10 @@ class AlterConfigs:
         return _result(asked, ErrorCode.NONE, None)
 
 
+def _deletes(change: Any) -> bool:
+    return getattr(change, "config_operation", _SET) == _DELETE
+
+
 def _changed(config: Mapping[str, str], asked: Sequence[Any]) -> dict[str, str]:
     """The settings after the change. Raises TopicRefused."""
     names = [change.name for change in asked]
@@ -111,7 +120,7 @@ def _changed(config: Mapping[str, str], asked: Sequence[Any]) -> dict[str, str]:
     changed = dict(config)
     for change in asked:
         if change.config_operation == _DELETE:
-            if change.name not in BY_NAME:
+            if change.name not in BY_NAME and change.name not in _THROTTLES:
                 raise TopicRefused(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {change.name}")
             changed.pop(change.name, None)
         elif change.config_operation == _SET:

@@ -14,6 +14,8 @@ COLUMNS = {
     "topic",
     "topic_id",
     "partition",
+    "directory",
+    "offline",
     "log_start",
     "local_start",
     "copied_to",

@@ -22,7 +22,7 @@ from tierd.storage.checkpoints import parse_checkpoint
 from tierd.storage.disk import PosixDisk
 from tierd.storage.gaps import GapFile, Recorded
 from tierd.storage.index import OffsetIndex
-from tierd.storage.metadata import parse_partition_metadata
+from tierd.storage.metadata import parse_meta_properties, parse_partition_metadata
 from tierd.storage.scan import SegmentScan
 from tierd.tiering.catalog import Catalog
 
@@ -46,13 +46,18 @@ class _Local:
     segments: tuple[_Segment, ...]
     topic_id: Uuid | None
     log_start: int | None
+    directory: Path
 
 
 def offline_status(settings: Settings) -> dict[str, object]:
     """The same document as a running daemon's. Raises StartRefused when registry or catalog cannot be read."""
     topics, remote_url = _registry(settings.state_dir / REGISTRY)
     layers = replace(settings.topic_defaults, tiering=(remote_url or settings.remote.url) is not None)
-    local = dict(_local_partitions(_data_dirs(settings)))
+    found = {path: _partitions_of(path) for path in _data_dirs(settings)}
+    errors = [why for _, why in found.values() if why is not None]
+    if errors and len(errors) == len(found):
+        raise errors[0]
+    local = {tp: one for here, _ in found.values() for tp, one in here.items()}
     known = {row.name: row for row in topics}
     places = set(local) | {TopicPartition(row.name, number) for row in topics for number in range(row.partitions)}
     catalog_path = settings.state_dir / CATALOG
@@ -64,7 +69,34 @@ def offline_status(settings: Settings) -> dict[str, object]:
         if catalog is not None:
             catalog.close()
     unknown = {"epoch": None, "claim": None, "set_aside": None, "unidentified": None}
-    return {"version": __version__, "running": False, **unknown, "partitions": rows}
+    directories = [_directory(path, len(here), why) for path, (here, why) in found.items()]
+    return {"version": __version__, "running": False, **unknown, "directories": directories, "partitions": rows}
+
+
+def _partitions_of(directory: Path) -> tuple[dict[TopicPartition, _Local], OSError | None]:
+    """What is there, and why it cannot be looked at."""
+    try:
+        return dict(_local_partitions(directory)), None
+    except OSError as error:
+        return {}, error
+
+
+def _directory(path: Path, partitions: int, problem: OSError | None) -> dict[str, object]:
+    """One row of `directories`, as a running daemon gives it."""
+    try:
+        meta = parse_meta_properties((path / names.META_PROPERTIES).read_bytes())
+        stat = os.statvfs(path)
+        known, free = str(meta.directory_id), stat.f_bavail * stat.f_frsize
+    except (OSError, CorruptFile):
+        known, free = None, None
+    return {
+        "path": str(path),
+        "id": known,
+        "state": "offline" if problem else "online",
+        "reason": str(problem) if problem else None,
+        "free_bytes": free,
+        "partitions": partitions,
+    }
 
 
 def _data_dirs(settings: Settings) -> tuple[Path, ...]:
@@ -86,14 +118,13 @@ def _registry(path: Path) -> tuple[list[TopicRow], str | None]:
         registry.close()
 
 
-def _local_partitions(directories: tuple[Path, ...]) -> Iterator[tuple[TopicPartition, _Local]]:
-    for directory in directories:
-        starts = _checkpoint(directory / names.LOG_START_CHECKPOINT)
-        for entry in sorted(os.scandir(directory), key=lambda entry: entry.name) if directory.is_dir() else ():
-            tp = names.parse_partition_directory(entry.name)
-            segments = tuple(_segments(Path(entry.path))) if tp and entry.is_dir() else ()
-            if tp and segments:
-                yield tp, _Local(segments, _topic_id(Path(entry.path)), starts.get(tp))
+def _local_partitions(directory: Path) -> Iterator[tuple[TopicPartition, _Local]]:
+    starts = _checkpoint(directory / names.LOG_START_CHECKPOINT)
+    for entry in sorted(os.scandir(directory), key=lambda entry: entry.name) if directory.is_dir() else ():
+        tp = names.parse_partition_directory(entry.name)
+        segments = tuple(_segments(Path(entry.path))) if tp and entry.is_dir() else ()
+        if tp and segments:
+            yield tp, _Local(segments, _topic_id(Path(entry.path)), starts.get(tp), directory)
 
 
 def _checkpoint(path: Path) -> Mapping[TopicPartition, int]:
@@ -163,6 +194,8 @@ def _row(
         "topic": tp.topic,
         "topic_id": str(topic_id) if topic_id else None,
         "partition": tp.partition,
+        "directory": str(local.directory) if local else None,
+        "offline": None,
         "log_start": log_start,
         "local_start": max(local.segments[0].base, log_start or 0) if local else log_end,
         "copied_to": copied_to,

@@ -54,6 +54,9 @@ def _show(document: Mapping[str, Any]) -> None:
         f"tierd {document['version']}, {running}, epoch {_or_dash(document['epoch'])}, "
         f"claim {_or_dash(document['claim'])}"
     )
+    for place in document.get("directories") or ():
+        if place["state"] == "offline":
+            click.echo(f"{place['path']} is offline, with {place['partitions']} partitions: {place['reason']}")
     table = Table(*COLUMNS, box=None, pad_edge=False, header_style="bold")
     for column in table.columns[1:7]:
         column.justify = "right"

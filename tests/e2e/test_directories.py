@@ -303,6 +303,38 @@ def test_what_the_bucket_has_of_a_lost_directory_comes_back(tmp_path: Path, agai
         assert read_all(client, "t", lost, 13) == list(range(13))
 
 
+def test_what_an_offline_disk_held_back_counts_in_the_bucket_later(tmp_path: Path) -> None:
+    """Its records are older than the run that did without it; a catalog made anew must not take them for a fork."""
+    a, b, state, bucket = tmp_path / "a", tmp_path / "b", tmp_path / "state", tmp_path / "bucket"
+    with tierd(a, b, state=state, remote=bucket) as daemon, connect(daemon) as client:
+        client.create("t", 2)
+        for number in range(2):
+            client.produce("t", batch(10, size=500), number)
+        daemon.verb("copy", "--wait", "--roll")
+        for number in range(2):
+            client.produce("t", batch(10, size=500), number)  # only on the disks
+        (away,) = (row["partition"] for row in daemon.status()["partitions"] if row["directory"] == str(b))
+        assert daemon.stop() == 0
+    b.rename(tmp_path / "unplugged")
+    with tierd(a, b, state=state, remote=bucket) as daemon, connect(daemon) as client:
+        assert client.produce("t", batch(10), away).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert client.produce("t", batch(10), 1 - away).base_offset == 20
+        assert daemon.stop() == 0
+    (tmp_path / "unplugged").rename(b)
+    with tierd(a, b, state=state, remote=bucket) as daemon:
+        daemon.verb("copy", "--wait", "--roll")
+        assert daemon.partition("t", away)["copied_to"] == 20
+        assert daemon.stop() == 0
+    for file in state.glob("catalog.sqlite*"):
+        file.unlink()
+    with tierd(a, b, state=state, remote=bucket) as daemon, connect(daemon) as client:
+        row = daemon.partition("t", away)
+        assert (row["copied_to"], row["log_end"]) == (20, 20)
+        daemon.verb("evict")
+        assert daemon.partition("t", away)["local_start"] == 20
+        assert read_all(client, "t", away, 20) == list(range(20))
+
+
 def test_a_partition_moves_under_two_real_clients_and_a_bucket(tmp_path: Path) -> None:
     a, b = tmp_path / "a", tmp_path / "b"
     options = sets(segment_bytes="1MiB", tierd_archive_max_age_ms="1d")

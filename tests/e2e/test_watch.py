@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kit import traffic
+from kit import traffic, weed
 from kit.daemon import Daemon, running
 
 pytestmark = pytest.mark.e2e
@@ -36,3 +36,16 @@ def test_health_and_metrics_speak_of_both_tiers(tmp_path: Path) -> None:
         assert re.search(r'tierd_requests_total\{api="PRODUCE"\} [1-9]', metrics)
         assert re.search(r"tierd_produced_bytes_total [1-9]", metrics)
         assert re.search(r"tierd_disk_free_bytes\{.*\} [1-9]", metrics)
+
+
+@pytest.mark.s3
+def test_a_start_says_what_the_bucket_can_do(tmp_path: Path) -> None:
+    with weed.running() as server:
+        remote = f"s3://{server.bucket('probed')}/tier/"
+        sets = ("--set", f"remote.s3.endpoint={server.endpoint}", "--set", "remote.s3.region=us-east-1")
+        with running(tmp_path / "data", remote, *sets, env=server.env) as tierd:
+            tierd.verb("copy", "--wait")
+            tierd.stop()
+            said = tierd.log.read_text()
+    for ability in ("create if absent", "compare and swap", "multipart", "CRC-32C of parts"):
+        assert f"bucket: {ability}: yes" in said

@@ -13,7 +13,7 @@ from apscheduler.events import EVENT_JOB_ERROR, JobExecutionEvent
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 
 from tierd.base.clock import Clock
-from tierd.base.errors import CorruptFile, RemoteUnavailable, StartRefused
+from tierd.base.errors import CorruptFile, RemoteUnavailable, StartRefused, TierdError
 from tierd.base.ids import PartitionId, Uuid
 from tierd.remote.errors import RequestRefused
 from tierd.remote.open import Bucket
@@ -118,7 +118,23 @@ class Tierer:
         self._bury()
         for view in state.views.values():
             self._know(view)
+        if state.bucket.url.startswith("s3:"):  # what a directory can do is known
+            self._spawn(self._probe())
         self.copying.wake_all()
+
+    async def _probe(self) -> None:
+        """Say what the server can do; the store itself is told what it must do without."""
+        bucket = self.state.bucket
+        try:
+            report = await self.state.blocking(lambda: _probed(bucket))
+        except TierdError as error:
+            log.warning("the bucket could not be probed: %s", error)
+            return
+        for what, there, otherwise in report:
+            if there:
+                log.info("bucket: %s: yes", what)
+            else:
+                log.warning("bucket: %s: no: %s", what, otherwise)
 
     def _bury(self) -> None:
         """Topics that the broker has though the bucket says they are deleted: its registry is an older one."""
@@ -180,7 +196,10 @@ class Tierer:
             self.state.local.tombstone_written(topic.topic_id)
 
     def _copied(self, part: PartitionId) -> None:
-        task = asyncio.ensure_future(self.retention.after_copy(part))
+        self._spawn(self.retention.after_copy(part))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._task_done)
 
@@ -246,3 +265,10 @@ class Tierer:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._threads.shutdown(wait=False, cancel_futures=True)
         self.state.catalog.close()
+
+
+def _probed(bucket: Bucket) -> list[tuple[str, bool, str]]:
+    """(what, there?, what it means when missing), in a thread."""
+    from tierd.remote.probe import probe  # brings boto3, which a directory does not need
+
+    return probe(bucket.store, bucket.keys.own_folder).table()

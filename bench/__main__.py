@@ -7,7 +7,6 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import click
-from rich.console import Console
 
 from bench import bucket_rows, rows, servers, table
 from bench.measure import MIB, Others
@@ -52,8 +51,7 @@ def main(names: Sequence[str], rounds: int, mib: int, kafka: bool, json_file: Pa
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     machine = f"{servers.machine()}. {rounds} rounds of {mib} MiB; others had {others.percent():.0f} % of the CPU."
-    click.echo(machine + "\n")
-    table.show(measured, Console(width=240))
+    click.echo(f"{machine}\n\n{table.markdown(measured)}")
     if json_file is not None:
         json_file.write_text(table.as_json(measured, machine) + "\n")
 

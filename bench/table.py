@@ -4,10 +4,6 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich import box
-from rich.console import Console
-from rich.table import Table
-
 from bench.bucket_rows import Waits
 from bench.measure import GIB, Sample, spread
 from bench.rows import Row
@@ -70,42 +66,43 @@ def percentile(taken: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
-def show(rows: Sequence[Row | Waits], console: Console) -> None:
-    """Markdown, so that it can be put into a page as it is."""
-    moved = [row for row in rows if isinstance(row, Row)]
+def markdown(rows: Sequence[Row | Waits]) -> str:
+    """One table for what was moved, one for what was waited for; as a page can take them."""
+    moved = [line for row in rows if isinstance(row, Row) for line in throughput(row)]
+    waited = [line for row in rows if isinstance(row, Waits) for line in waits(row)]
+    tables = []
     if moved:
-        console.print(_throughput_table(moved))
-    waited = [row for row in rows if isinstance(row, Waits)]
+        tables.append(_table(_MOVED, [_moved(line) for line in moved]))
     if waited:
-        console.print(_waits_table(waited))
+        tables.append(_table(_WAITED, [_waited(line) for line in waited]))
+    return "\n\n".join(tables)
 
 
-def _throughput_table(rows: Sequence[Row]) -> Table:
-    columns = ("work", "server", "MB/s", "x bare", "x Kafka", "CPU s/GiB", "by process", "requests/GiB", "private MiB")
-    table = Table(*columns, box=box.MARKDOWN)
-    for row in rows:
-        for line in throughput(row):
-            table.add_row(
-                line["row"],
-                line["server"],
-                _spread(line["mb_per_s"], 0),
-                _number(line["of_bare"], 2),
-                _number(line["of_kafka"], 2),
-                _spread(line["cpu_s_per_gib"], 2),
-                _processes(line["cpu_by_process"], 2),
-                _number(line["requests_per_gib"], 0),
-                _processes(line["private_mib"], 0),
-            )
-    return table
+_MOVED = ("work", "server", "MB/s", "x bare", "x Kafka", "CPU s/GiB", "by process", "requests/GiB", "private MiB")
+_WAITED = ("work", "server", "reads", "p50 ms", "p99 ms", "x bare")
 
 
-def _waits_table(rows: Sequence[Waits]) -> Table:
-    table = Table("work", "server", "reads", "p50 ms", "p99 ms", "x bare", box=box.MARKDOWN)
-    for row in rows:
-        for line in waits(row):
-            middle, late = f"{line['p50_ms']:.1f}", f"{line['p99_ms']:.1f}"
-            table.add_row(line["row"], line["server"], str(line["count"]), middle, late, _number(line["of_bare"], 2))
-    return table
+def _moved(line: Mapping[str, Any]) -> list[str]:
+    return [
+        line["row"],
+        line["server"],
+        _spread(line["mb_per_s"], 0),
+        _number(line["of_bare"], 2),
+        _number(line["of_kafka"], 2),
+        _spread(line["cpu_s_per_gib"], 2),
+        _processes(line["cpu_by_process"], 2),
+        _number(line["requests_per_gib"], 0),
+        _processes(line["private_mib"], 0),
+    ]
+
+
+def _waited(line: Mapping[str, Any]) -> list[str]:
+    middle, late = _number(line["p50_ms"], 1), _number(line["p99_ms"], 1)
+    return [line["row"], line["server"], str(line["count"]), middle, late, _number(line["of_bare"], 2)]
+
+
+def _table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in [head, ["---"] * len(head), *lines])
 
 
 def _spread(values: Sequence[float], digits: int) -> str:

@@ -223,9 +223,9 @@ class LogDirectory:
         for cut in loaded.cuts:
             facts = {"partition": str(found.name), "base": cut.base, "position": cut.position, "bytes": cut.size_bytes}
             log.warning("cut and set aside: %s", cut.reason, extra=facts)
-        for start, stop in loaded.gaps:
-            log.error("offsets are lost", extra={"partition": str(found.name), "start": start, "stop": stop})
         opened = Log(self._context, found.name, found.topic_id, found.directory, found.settings, loaded)
+        for start, stop in opened.gaps:
+            log.error("offsets are lost", extra={"partition": str(found.name), "start": start, "stop": stop})
         self.logs[found.name] = opened
         return opened
 
@@ -245,7 +245,7 @@ class LogDirectory:
         self.unidentified.pop(tp, None)
         given = Checkpoints(clean=True, log_start=0)
         found = Found(name=tp, topic_id=topic_id, directory=directory, settings=settings, given=given)
-        return self._take(found, load_log(self._context, directory, tp, settings, given))
+        return self._take(found, load_log(self._context, directory, tp, topic_id, settings, given))
 
     def remove(self, tp: TopicPartition) -> None:
         """Take a partition out: its directory gets a `-delete` name, durable when this returns; `purge` empties it."""

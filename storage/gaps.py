@@ -29,9 +29,12 @@ class Recorded:
     lost: tuple[Gap, ...] = ()
     """The bucket did not have them either."""
 
-    def above(self, offset: int) -> "Recorded":
-        """Those that are not wholly below *offset*."""
-        return Recorded(_above(self.found, offset), _above(self.lost, offset))
+    def within(self, log_start: int, log_end: int) -> "Recorded":
+        """Those that are not wholly outside of the log."""
+        return Recorded(_within(self.found, log_start, log_end), _within(self.lost, log_start, log_end))
+
+    def holds(self, gap: Gap) -> bool:
+        return any(start <= gap[0] and gap[1] <= stop for start, stop in (*self.found, *self.lost))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,12 @@ class GapFile:
             log.warning("recorded gaps are not readable", extra={"file": str(self._path), "why": str(error)})
             return Recorded()
 
+    def add(self, gap: Gap) -> None:
+        """Note one as found; durable when it returns. Raises DiskFull, OSError."""
+        now = self.load()
+        if not now.holds(gap):
+            self.save(Recorded(_merged((*now.found, gap)), now.lost))
+
     def save(self, gaps: Recorded) -> None:
         """Durable when it returns. Raises DiskFull, OSError."""
         make_folder(self.disk, self._path.parent)
@@ -67,15 +76,14 @@ class GapFile:
 class Gaps:
     """The gaps of one log. Loop thread only."""
 
-    def __init__(self, file: GapFile, found: list[Gap], log_start: int) -> None:
-        """*found* are those of this start."""
+    def __init__(self, file: GapFile, log_start: int, log_end: int) -> None:
         self._file = file
         self._now = file.load()
-        self._become(Recorded(_merged((*self._now.found, *found)), self._now.lost).above(log_start))
+        self._become(self._now.within(log_start, log_end))
 
-    def above(self, offset: int) -> tuple[Gap, ...]:
-        """All that are not wholly below *offset*."""
-        return _above(_merged((*self._now.found, *self._now.lost)), offset)
+    def within(self, log_start: int, log_end: int) -> tuple[Gap, ...]:
+        """All that are not wholly outside of the log."""
+        return _within(_merged((*self._now.found, *self._now.lost)), log_start, log_end)
 
     def found_within(self, start: int, stop: int) -> tuple[Gap, ...]:
         """Those not judged yet that lie in [start, stop)."""
@@ -92,8 +100,8 @@ class Gaps:
             self._now = gaps
 
 
-def _above(gaps: tuple[Gap, ...], offset: int) -> tuple[Gap, ...]:
-    return tuple(gap for gap in gaps if gap[1] > offset)
+def _within(gaps: tuple[Gap, ...], log_start: int, log_end: int) -> tuple[Gap, ...]:
+    return tuple((start, stop) for start, stop in gaps if stop > log_start and start < log_end)
 
 
 def _pairs(rows: list[list[int]]) -> tuple[Gap, ...]:

@@ -6,10 +6,8 @@ from pathlib import Path
 
 from tierd.base.disk import Disk
 from tierd.base.errors import CorruptFile
-from tierd.base.ids import TopicPartition
 from tierd.storage.compaction.unfinished import end_of, settle_swaps
 from tierd.storage.names import TMP, Mark, SegmentFile, Suffix, parse_segment_file, segment_file
-from tierd.storage.setaside import SetAside
 
 
 @dataclass(slots=True)
@@ -23,7 +21,7 @@ class PartitionFiles:
         return self.of[Suffix.LOG]
 
 
-def tidy(directory: Path, name: TopicPartition, disk: Disk, set_aside: SetAside, *, compacted: bool) -> PartitionFiles:
+def tidy(directory: Path, disk: Disk) -> PartitionFiles:
     """Finish or undo what was under way, and give the files that are left."""
     marked: dict[Mark, list[SegmentFile]] = {mark: [] for mark in Mark}
     for entry in os.scandir(directory):
@@ -36,47 +34,42 @@ def tidy(directory: Path, name: TopicPartition, disk: Disk, set_aside: SetAside,
     for file in marked[Mark.NONE]:
         files.of[file.suffix].add(file.offset)
     settle_swaps(directory, disk, files.of, marked[Mark.CLEANED], marked[Mark.SWAP])
-    _finish_deletes(directory, name, disk, set_aside, files, marked[Mark.DELETED], compacted=compacted)
+    _finish_deletes(directory, disk, files, marked[Mark.DELETED])
     _remove_orphans(directory, disk, files)
     return files
 
 
-def _finish_deletes(
-    directory: Path,
-    name: TopicPartition,
-    disk: Disk,
-    set_aside: SetAside,
-    files: PartitionFiles,
-    deleted: list[SegmentFile],
-    *,
-    compacted: bool,
-) -> None:
-    """Files marked as deleted go. Segments below a hole that a half-done removal left are set aside: removal goes from
-    the oldest on, and readers would pass over a hole in silence. Compaction leaves such marks without a hole."""
-    start = 0
-    if not compacted:
-        for offset in {file.offset for file in deleted if file.suffix is Suffix.LOG} - files.logs:
-            start = max(start, _after_hole(directory, files.logs, offset))
-    for base in sorted(base for base in files.logs if base < start):
-        for suffix in (Suffix.LOG, Suffix.INDEX, Suffix.TIME_INDEX, Suffix.TXN_INDEX, Suffix.SNAPSHOT):
-            if base in files.of[suffix]:
-                set_aside.move(name, directory / segment_file(base, suffix))
-                files.of[suffix].discard(base)
+def _finish_deletes(directory: Path, disk: Disk, files: PartitionFiles, deleted: list[SegmentFile]) -> None:
+    """Files marked as deleted go, but a segment whose removal would leave a hole comes back.
+
+    Removal goes from the oldest segment on; after a power cut a later one may be marked and an older one not: readers
+    would pass over what is missing in silence. Compaction leaves marks without a hole: what is there of a lower base
+    was written by it, and so that base has a mark, too.
+    """
+    gone = {file.offset for file in deleted if file.suffix is Suffix.LOG}
+    back: set[int] = set()
+    for offset in sorted(gone - files.logs):
+        if _leaves_hole(directory, files.logs | back, gone - back, offset):
+            back.add(offset)
     for file in deleted:
-        disk.unlink(directory / segment_file(file.offset, file.suffix, Mark.DELETED))
+        marked = directory / segment_file(file.offset, file.suffix, Mark.DELETED)
+        if file.offset in back:
+            disk.replace(marked, directory / segment_file(file.offset, file.suffix))
+            files.of[file.suffix].add(file.offset)
+        else:
+            disk.unlink(marked)
 
 
-def _after_hole(directory: Path, bases: set[int], offset: int) -> int:
-    """Base of the first segment above *offset* when the one below it does not reach so far; else 0."""
+def _leaves_hole(directory: Path, bases: set[int], gone: set[int], offset: int) -> bool:
+    """Whether there are older and newer segments, and the next older one ends at or before *offset*."""
     below = max((base for base in bases if base < offset), default=None)
-    above = min((base for base in bases if base > offset), default=None)
-    if below is None or above is None:
-        return 0
+    if below is None or below in gone or offset > max(bases):
+        return False
+    names = [directory / segment_file(below, Suffix.LOG, mark) for mark in (Mark.NONE, Mark.DELETED)]
     try:
-        end = end_of(directory / segment_file(below, Suffix.LOG), below)
+        return end_of(next(name for name in names if name.exists()), below) <= offset
     except CorruptFile:
-        return 0  # recovery will see to it
-    return above if end < above else 0
+        return False  # recovery will see to it
 
 
 def _remove_orphans(directory: Path, disk: Disk, files: PartitionFiles) -> None:

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tierd.base.errors import CorruptFile
-from tierd.base.ids import TopicPartition
+from tierd.base.ids import TopicPartition, Uuid
 from tierd.config.topic import TopicSettings
 from tierd.storage.batch import BatchHeader
 from tierd.storage.context import LogContext
+from tierd.storage.gaps import Gap
 from tierd.storage.header import HEADER_BYTES, parse_header
 from tierd.storage.indexing import IndexBuilder
 from tierd.storage.leftovers import PartitionFiles, tidy
@@ -44,8 +45,6 @@ class LoadedLog:
     log_end: int
     recovery_point: int
     cuts: list[Cut] = field(default_factory=list)
-    gaps: list[tuple[int, int]] = field(default_factory=list)
-    """Offsets [start, stop) that recovery lost between segments that it kept."""
     forgetful: bool = False
     """No file tells of the producers or epochs of batches below the first local segment."""
 
@@ -63,13 +62,14 @@ def load_log(
     context: LogContext,
     directory: Path,
     name: TopicPartition,
+    topic_id: Uuid,
     settings: TopicSettings,
     checkpoints: Checkpoints,
     meter: Meter | None = None,
 ) -> LoadedLog:
     """Raises OSError; damage to files is repaired or set aside, never raised. Any thread: nothing of what the context
     holds for the loop (open descriptors, indexes in memory) is touched."""
-    return _Loader(context, directory, name, settings, checkpoints, meter or Meter(directory, 1)).load()
+    return _Loader(context, directory, name, topic_id, settings, checkpoints, meter or Meter(directory, 1)).load()
 
 
 def pending(directory: Path, checkpoints: Checkpoints) -> tuple[int, int]:
@@ -88,6 +88,7 @@ class _Loader:
         context: LogContext,
         directory: Path,
         name: TopicPartition,
+        topic_id: Uuid,
         settings: TopicSettings,
         given: Checkpoints,
         meter: Meter,
@@ -100,12 +101,10 @@ class _Loader:
         self._given = given
         self._meter = meter
         self._now_ms = context.clock.now_ms()
-        self._gaps: list[tuple[int, int]] = []
+        self._gaps = context.set_aside.gap_file(name, topic_id)
 
     def load(self) -> LoadedLog:
-        files = tidy(
-            self._directory, self._name, self._disk, self._context.set_aside, compacted=self._settings.compacted
-        )
+        files = tidy(self._directory, self._disk)
         if not files.logs:
             return self._empty(files)
         segments = Segments([self._segment(base, files) for base in sorted(files.logs)])
@@ -135,9 +134,8 @@ class _Loader:
         log_start = self._log_start(segments.first.base)
         forgetful = segments.first.base > 0 and (rebuilt or not remembered)
         return LoadedLog(
-            segments, recovery.producers, lineage, snapshots, log_start, log_end, point, recovery.cuts, self._gaps,
-            forgetful,
-        )  # fmt: skip
+            segments, recovery.producers, lineage, snapshots, log_start, log_end, point, recovery.cuts, forgetful
+        )
 
     def _recover_from(self, segments: Segments) -> int:
         # A clean stop whose active segment turns out broken: that one is read again.
@@ -218,7 +216,14 @@ class _Loader:
         found = snapshots.newest(start, self._now_ms, self._name, self._context.set_aside)
         offset, producers = (segments.first.base, Producers()) if found is None else found
         recovery = Recovery(
-            self._name, self._disk, self._context.set_aside, producers, lineage, self._now_ms, self._meter
+            self._name,
+            self._disk,
+            self._context.set_aside,
+            producers,
+            lineage,
+            self._now_ms,
+            self._meter,
+            self._gaps.add,
         )
         if offset >= start:
             return recovery, found is not None
@@ -235,28 +240,37 @@ class _Loader:
     def _recover(self, recovery: Recovery, segments: Segments, snapshots: Snapshots, first: int) -> int:
         """Read segments from number *first* on again; the log end."""
         ends: list[int] = []
-        lossy: list[bool] = []
-        """Of each segment but the last: whether offsets between it and the next are lost."""
+        """Of each segment read: the offset after its last good batch."""
         closed = first
         for i in range(first, len(segments)):
             segment, next_base = segments[i], segments.next_base(i)
             if segment.base > segments.first.base:
                 snapshots.write(segment.base, recovery.producers)
             ends.append(recovery.recover(segment, next_base, self._settings.index_interval_bytes))
-            if next_base is not None:
-                lossy.append(ends[-1] < next_base and (recovery.was_cut(segment) or not self._settings.compacted))
             while segment.size_bytes and closed < i:
                 closed = self._close(segments, closed)  # none before this one can become the active one again
-        while lossy and lossy[-1] and not segments.active.size_bytes:
+        lost = self._lost(recovery, ends, [segment.base for segment in segments.since(first + 1)])
+        while lost and lost[-1] and not segments.active.size_bytes:
             # What lay before this segment is lost, and it holds nothing itself: the log ends before the loss.
-            lossy.pop()
+            lost.pop()
             ends.pop()
             remove_files(segments.drop_last(), self._disk)
         while closed < len(segments) - 1:
             closed = self._close(segments, closed)
-        bases = [segment.base for segment in segments.since(first + 1)]
-        self._gaps += [(end, base) for lost, end, base in zip(lossy, ends, bases, strict=False) if lost]
+        for gap in lost:
+            if gap is not None:
+                self._gaps.add(gap)
         return ends[-1]
+
+    def _lost(self, recovery: Recovery, ends: list[int], bases: list[int]) -> list[Gap | None]:
+        """For each segment but the last, the offsets that are missing behind it. Compaction leaves holes, too, but not
+        only there; what was cut has been noted."""
+        dense = not self._settings.compacted and not recovery.sparse
+        noted = self._gaps.load()
+        return [
+            (end, base) if end < base and (dense or noted.holds((end, base))) else None
+            for end, base in zip(ends, bases, strict=False)
+        ]
 
     def _close(self, segments: Segments, i: int) -> int:
         """Let go of what was held of segment *i*; the number of the next one."""

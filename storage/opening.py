@@ -32,7 +32,7 @@ def open_logs(context: LogContext, found: Sequence[Found], meter: Meter) -> list
     meter.begin()
 
     def load(one: Found) -> LoadedLog:
-        loaded = load_log(context, one.directory, one.name, one.settings, one.given, meter)
+        loaded = load_log(context, one.directory, one.name, one.topic_id, one.settings, one.given, meter)
         meter.log_done()
         return loaded
 

@@ -48,7 +48,7 @@ class ReadableLog:
         sealed = self._segments[self._segments.find(loaded.recovery_point)].base
         now_ms = context.clock.monotonic_ms()
         self._durable = Durability(loaded.recovery_point, sealed, now_ms, directory.parent)
-        self._gaps = Gaps(context.set_aside.gap_file(name, topic_id), loaded.gaps, loaded.log_start)
+        self._gaps = Gaps(context.set_aside.gap_file(name, topic_id), loaded.log_start, loaded.log_end)
         self.cuts: list[Cut] = loaded.cuts
         """What recovery took out of it at this start."""
         self.forgetful = loaded.forgetful
@@ -70,7 +70,7 @@ class ReadableLog:
     @property
     def gaps(self) -> tuple[Gap, ...]:
         """Offsets [start, stop) that a start has found lost between good segments: readers go on behind them."""
-        return self._gaps.above(self.log_start)
+        return self._gaps.within(self.log_start, self.log_end)
 
     @property
     def settings(self) -> TopicSettings:

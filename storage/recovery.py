@@ -12,6 +12,7 @@ from tierd.base.disk import Disk
 from tierd.base.errors import CorruptFile
 from tierd.base.ids import TopicPartition
 from tierd.storage.batch import BatchHeader
+from tierd.storage.gaps import Gap
 from tierd.storage.indexing import IndexBuilder
 from tierd.storage.lineage import Lineage
 from tierd.storage.names import Suffix
@@ -92,16 +93,20 @@ class Recovery:
         lineage: Lineage,
         now_ms: int,
         meter: Meter | None = None,
+        on_gap: Callable[[Gap], None] | None = None,
     ) -> None:
+        """*on_gap* hears of offsets that are lost before the bytes are cut: afterwards nothing tells of them."""
         self._name = name
         self._disk = disk
         self._set_aside = set_aside
         self._now_ms = now_ms
         self._meter = meter
+        self._on_gap = on_gap
         self.producers = producers
         self.lineage = lineage
         self.cuts: list[Cut] = []
-        self._cut_bases: set[int] = set()
+        self.sparse = False
+        """Whether a recovered segment had holes between its batches or records: it was compacted."""
 
     def replay(self, segment: Segment, start: int) -> None:
         """Take the batches from offset *start* on into the producer state; the files stay as they are."""
@@ -119,8 +124,13 @@ class Recovery:
         """
         builder = IndexBuilder(segment.base)
         aborted: list[AbortedEntry] = []
+        expected = None
 
         def on_batch(fd: int, position: int, header: BatchHeader) -> None:
+            nonlocal expected
+            if header.count <= header.last_offset_delta or header.base_offset != (expected or header.base_offset):
+                self.sparse = True
+            expected = header.next_offset
             builder.note(position, header.size_bytes, header.last_offset, header.max_timestamp_ms, interval_bytes)
             self.lineage.note(header.leader_epoch, header.base_offset)
             entry = aborted_entry(self._take_in(fd, position, header))
@@ -130,20 +140,18 @@ class Recovery:
         scan = walk_segment(segment, on_batch, next_base, self._meter)
         segment.activate(self._disk, builder)
         if scan.good_bytes < segment.size_bytes:
+            if next_base is not None and scan.next_offset < next_base and self._on_gap is not None:
+                self._on_gap((scan.next_offset, next_base))
             self._cut(segment, scan)
         segment.hints.clear()
         self._rewrite(segment, aborted)
         return scan.next_offset
-
-    def was_cut(self, segment: Segment) -> bool:
-        return segment.base in self._cut_bases
 
     def _take_in(self, fd: int, position: int, header: BatchHeader) -> CompletedTxn | None:
         batch = os.pread(fd, header.size_bytes, position) if header.control else b""
         return take_in(self.producers, header, batch, self._now_ms)
 
     def _cut(self, segment: Segment, scan: SegmentScan) -> None:
-        self._cut_bases.add(segment.base)
         path = segment.handle.path
         kept = self._set_aside.cut(self._name, path, scan.good_bytes, segment.size_bytes)
         if kept is not None:

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from kit.golden import golden, partitions
-from kit.logs import T0, TP, Place, batch, log_bytes, slice_bytes
+from kit.logs import SMALL, T0, TP, Place, batch, copy_recording, log_bytes, slice_bytes
 from tierd.base.ids import TopicPartition
+from tierd.storage.directory import LogDirectory
 from tierd.storage.epochs import parse_epochs
 from tierd.storage.errors import ProducerFenced
 from tierd.storage.log import Log
@@ -270,7 +271,7 @@ def test_a_half_done_eviction_leaves_no_hole(tmp_path: Path) -> None:
     place = Place(tmp_path)
     directory = place.open()
     log = place.new_log(directory)
-    fill(log)
+    written = fill(log)
     views = log.closed()
     directory.close(clean=False)
     second = views[1].base
@@ -278,5 +279,61 @@ def test_a_half_done_eviction_leaves_no_hole(tmp_path: Path) -> None:
         path = place.data / f"{TP}" / segment_file(second, suffix)
         path.rename(path.with_name(path.name + ".deleted"))
     again = place.open().logs[TP]
-    assert again.local_start == views[2].base
-    assert segment_file(0, Suffix.LOG) in place.set_aside_files()
+    assert (again.local_start, again.gaps) == (0, ())
+    assert log_bytes(again) == written
+    assert place.set_aside_files() == []
+
+
+@pytest.mark.parametrize("marked", [(0,), (0, 1)])
+def test_a_removal_from_the_oldest_on_is_finished(marked: tuple[int, ...], tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    directory = place.open()
+    log = place.new_log(directory)
+    fill(log)
+    views = log.closed()
+    directory.close(clean=True)
+    for number in marked:
+        for path in (place.data / f"{TP}").glob(f"{views[number].base:020d}.*"):
+            path.rename(path.with_name(path.name + ".deleted"))
+    assert place.open().logs[TP].local_start == views[len(marked)].base
+    assert not list((place.data / f"{TP}").glob("*.deleted"))
+
+
+def test_what_compaction_has_replaced_does_not_come_back(tmp_path: Path) -> None:
+    """Kafka marks all segments that a cleaned one was made of; the topic's policy may not be known here."""
+    place = Place(tmp_path)
+    directory = place.open()
+    log = place.new_log(directory)
+    fill(log)
+    views = log.closed()
+    directory.close(clean=True)
+    folder = place.data / f"{TP}"
+    for suffix in (Suffix.LOG, Suffix.INDEX, Suffix.TIME_INDEX):
+        old = folder / segment_file(0, suffix)
+        (folder / f"{old.name}.deleted").write_bytes(old.read_bytes())
+        second = folder / segment_file(views[1].base, suffix)
+        second.rename(folder / f"{second.name}.deleted")
+    again = place.open().logs[TP]
+    assert (again.local_start, again.gaps) == (0, ())
+    assert [view.base for view in again.closed()] == [0, *(view.base for view in views[2:])]
+
+
+@pytest.mark.parametrize("recording", ["killed", "final"])
+def test_holes_of_compaction_are_no_loss_even_when_the_policy_is_not_known(recording: str, tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    copy_recording(recording, place.data, "compacted")
+    (place.data / "recovery-point-offset-checkpoint").unlink()
+    directory = LogDirectory.open(
+        place.data,
+        place.disk,
+        place.clock,
+        settings_for=lambda _: SMALL,
+        node_id=1,
+        cluster_id=None,
+        set_aside=place.set_aside,
+    )
+    log = directory.logs[TopicPartition("compacted", 0)]
+    assert log.gaps == ()
+    last = max((place.data / "compacted-0").glob("*.log"))
+    assert log.log_end >= int(last.stem) > 0
+    directory.close(clean=False)

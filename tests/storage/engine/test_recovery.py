@@ -322,7 +322,6 @@ def test_what_compaction_has_replaced_does_not_come_back(tmp_path: Path) -> None
 def test_holes_of_compaction_are_no_loss_even_when_the_policy_is_not_known(recording: str, tmp_path: Path) -> None:
     place = Place(tmp_path)
     copy_recording(recording, place.data, "compacted")
-    (place.data / "recovery-point-offset-checkpoint").unlink()
     directory = LogDirectory.open(
         place.data,
         place.disk,

@@ -42,6 +42,16 @@ _LOGGING = (
     "-Dorg.slf4j.simpleLogger.log.kafka.server.KafkaRaftServer=info",
 )
 
+_LOADING = tuple(
+    f"-Dorg.slf4j.simpleLogger.log.{name}=info" for name in ("kafka.log.LogManager", "org.apache.kafka.storage")
+)
+
+_COMPLAINT = re.compile("WARN|ERROR|Recovering unflushed|[Rr]ebuilding (?!producer state)|[Cc]orrupt|[Tt]runcat")
+_HARMLESS = re.compile(
+    "controller activation|log.cleaner.enable` is deprecated|"
+    "Stopped loading .* no longer the leader"  # coordinators begin before the first epoch is over, and then again
+)
+
 
 @functools.cache
 def jars() -> Path:
@@ -166,6 +176,15 @@ class Kafka:
             pytest.fail(f"Kafka did not start:\n{self.log.read_text()[-4000:]}")
         return self
 
+    def complaints(self) -> list[str]:
+        """Every warning and error, and what it has said of recovering, rebuilding or truncating logs."""
+        lines = self.log.read_text().splitlines()
+        return [line for line in lines if _COMPLAINT.search(line) and not _HARMLESS.search(line)]
+
+    def recovered_nothing(self, logs: int) -> bool:
+        """Whether it has taken *logs* logs as a clean stop left them."""
+        return f"Skipping recovery of {logs} logs from {self.data}" in self.log.read_text()
+
     def stop(self) -> None:
         """A clean stop."""
         self._end(signal.SIGTERM)
@@ -232,8 +251,9 @@ def opened(
     """A Kafka that serves copies of the partition directories of *topics* in *source*, whoever wrote them.
 
     Its leader epoch is above all of theirs. Checkpoints and the clean-shutdown marker are taken along where there are.
+    It tells in detail what it thinks of the files (`complaints`, `recovered_nothing`).
     """
-    with _ended(Kafka(home, settings or {})) as kafka:
+    with _ended(Kafka(home, settings or {}, (*FLAGS, *_LOADING))) as kafka:
         kafka.format()
         meta = parse_meta_properties((kafka.data / names.META_PROPERTIES).read_bytes())
         known: list[str] = []

@@ -1,6 +1,8 @@
 """One bucket, one writer: who may start, who must not, and what the loser says (exit code 4)."""
 
+import os
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
@@ -60,3 +62,26 @@ def test_a_copied_host_is_refused_and_the_bucket_keeps_one_history(tmp_path: Pat
         tierd.verb("evict")
         assert traffic.digest(traffic.consume_confluent(tierd.address, "t", 0, 3000)) == traffic.digest(sent)
         assert tierd.status()["claim"] == "held"
+
+
+def test_a_refused_bucket_is_not_remembered(tmp_path: Path) -> None:
+    taken, right = f"file:{tmp_path / 'taken'}", f"file:{tmp_path / 'right'}"
+    with running(tmp_path / "other", taken) as tierd:
+        traffic.produce_confluent(tierd.address, "t", traffic.stream("t", 0, 10, 100))
+        tierd.stop()
+    refused(Daemon(tmp_path / "data", taken))
+    with running(tmp_path / "data", right) as tierd:
+        assert tierd.status()["claim"] == "held"
+
+
+def test_a_hanging_tierer_keeps_neither_status_nor_copy(tmp_path: Path) -> None:
+    with running(tmp_path / "data", f"file:{tmp_path / 'bucket'}") as tierd:
+        traffic.produce_confluent(tierd.address, "t", traffic.stream("t", 0, 10, 100))
+        (tierer,) = tierd.tierer_pids()
+        os.kill(tierer, signal.SIGSTOP)
+        try:
+            assert tierd.partition("t")["waiting"]["reason"] == "unknown"
+            assert tierd.verb("copy", "--wait", "--timeout", "1", expect=1, timeout_s=30).returncode == 1
+        finally:
+            os.kill(tierer, signal.SIGCONT)
+        assert tierd.stop() == 0

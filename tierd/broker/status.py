@@ -1,5 +1,6 @@
 """The rows of `tierd status` while it runs: both tiers of every partition, joined."""
 
+import asyncio
 from collections.abc import Mapping
 
 from tierd import __version__
@@ -14,6 +15,8 @@ from tierd.remote.view import RemotePartition, RemoteStatus, Waiting
 NO_BUCKET = Waiting("untiered", "tierd runs without a bucket")
 NOT_TIERED = Waiting("untiered", "remote.storage.enable is false")
 UNKNOWN = Waiting("unknown", "the tierer does not answer")
+TIERER_WAIT_S = 5.0
+"""So long the tierer's half of the rows is waited for: status and metrics are needed just when it hangs."""
 
 
 async def status(partitions: Partitions, tier: RemoteTier | None) -> dict[str, object]:
@@ -21,8 +24,8 @@ async def status(partitions: Partitions, tier: RemoteTier | None) -> dict[str, o
     known: dict[PartitionId, RemoteStatus] = {}
     if tier is not None:
         try:
-            known = await tier.status()
-        except RemoteUnavailable:
+            known = await asyncio.wait_for(tier.status(), TIERER_WAIT_S)
+        except (RemoteUnavailable, TimeoutError):
             known = {}
     claim = None if tier is None else tier.claim
     here = sorted(partitions, key=lambda partition: partition.name)

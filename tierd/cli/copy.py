@@ -1,5 +1,6 @@
 """`tierd copy`: asks a running daemon to copy to the bucket now."""
 
+import math
 from pathlib import Path
 
 import click
@@ -32,6 +33,8 @@ def copy(
     """
     if timeout_s is not None and not wait:
         raise click.UsageError("--timeout goes with --wait")
+    if timeout_s is not None and not math.isfinite(timeout_s):
+        raise click.UsageError("--timeout takes a number of seconds")
     socket = settings_at(config, data, state).control_socket
     timeout_ms = None if timeout_s is None else int(timeout_s * 1000)
     with verb_progress("copy") as show:

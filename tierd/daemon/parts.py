@@ -141,6 +141,7 @@ async def assemble(opened: Opened, *, recover: bool) -> tuple[Broker, TierLink |
         recover=recover,
         offline=[part for part, _ in partitions.outages],
     )
+    state.remember_remote(registry, settings.remote.url)
     try:
         await partitions.begin(report.claim.epoch, report.remotes, link)
     except BaseException:

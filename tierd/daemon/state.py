@@ -10,7 +10,7 @@ from tierd.broker.registry import Registry
 from tierd.storage.directory import LogDirectory
 
 REGISTRY = "registry.sqlite"
-_REMOTE, _CLUSTER, _NO_REMOTE = "remote.url", "cluster.id", ""
+_REMOTE, _NO_REMOTE = "remote.url", ""
 _HOLDER = "holder"
 
 
@@ -30,26 +30,20 @@ def holder(registry: Registry, directories: Sequence[LogDirectory]) -> tuple[Uui
 
 
 def check_remote(registry: Registry, url: str | None, state_dir: Path) -> None:
-    """Remember the bucket at the first start; StartRefused, naming both, when it is missing or another later."""
+    """StartRefused, naming both, when the bucket of an earlier start is missing or another one is given."""
     known = registry.get(_REMOTE)
-    given = url or _NO_REMOTE
-    if known is None or (known == _NO_REMOTE and given):
-        registry.put(_REMOTE, given)
-    elif known != given:
+    if known and known != (url or _NO_REMOTE):
         raise StartRefused(
             f"the archive of {state_dir} lies in {known}, but this start was given {url or 'no --remote'}: "
             f"start with --remote {known}"
         )
 
 
+def remember_remote(registry: Registry, url: str | None) -> None:
+    """From here on the data belongs to this bucket; call it once the bucket has taken us, or is silent."""
+    if registry.get(_REMOTE) != (url or _NO_REMOTE):
+        registry.put(_REMOTE, url or _NO_REMOTE)
+
+
 def stored_remote(registry: Registry) -> str | None:
     return registry.get(_REMOTE) or None
-
-
-def cluster_id(registry: Registry) -> str | None:
-    return registry.get(_CLUSTER)
-
-
-def remember_cluster(registry: Registry, cluster: str) -> None:
-    if registry.get(_CLUSTER) is None:
-        registry.put(_CLUSTER, cluster)

@@ -1,5 +1,7 @@
 """What the control socket does for `tierd status`, `copy` and `evict`; results and progress as JSON values."""
 
+import asyncio
+
 from tierd.base.errors import RemoteUnavailable, Usage
 from tierd.base.exits import Exit
 from tierd.broker.broker import Broker
@@ -8,6 +10,8 @@ from tierd.tiering.link import TierLink
 from tierd.tiering.verbs import Outcome, Report, VerbProgress, VerbResult
 from tierd.web.control import Handler, Progress, Request
 from tierd.web.control import Outcome as Answer
+
+_GRACE_S = 2.0
 
 _EXITS = {
     Outcome.DONE: Exit.DONE,
@@ -38,8 +42,12 @@ class Verbs:
             await self._broker.housekeeping.roll()
         await self._broker.housekeeping.catch_up()  # "all" includes what was closed a moment ago
         timeout_ms = request.get("timeout_ms")
-        result = await link.copy(wait=bool(request.get("wait")), timeout_ms=timeout_ms, report=_reporter(progress))
-        return _answer(result)
+        work = link.copy(wait=bool(request.get("wait")), timeout_ms=timeout_ms, report=_reporter(progress))
+        try:
+            # The tierer keeps the time itself; one that hangs must not keep the verb.
+            return _answer(await asyncio.wait_for(work, None if timeout_ms is None else timeout_ms / 1000 + _GRACE_S))
+        except TimeoutError:
+            return _answer(VerbResult(outcome=Outcome.TIMEOUT, detail="the tierer does not answer"))
 
     async def _evict(self, request: Request, progress: Progress) -> Answer:
         return _answer(await self._tiered().evict(report=_reporter(progress)))

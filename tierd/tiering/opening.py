@@ -89,7 +89,8 @@ class Survey:
         if newest is not None and not request.recover and owner.is_foreign(newest, request.identity.holder):
             raise StartRefused(
                 f"{self.bucket.url} is claimed by another data directory: {newest.describe()};"
-                " stop that daemon, or start with --recover to go on from what the bucket has"
+                " start that one. A copied or restored directory cannot take the archive over in this release;"
+                " a directory that is moved (renamed on its file system) stays itself"
             )
         if known is None:
             self._take_archive(found, request)
@@ -121,7 +122,7 @@ class Survey:
         if found is not None or next(self._topic_folders(), None) is not None:
             raise StartRefused(
                 f"{self.bucket.url} holds an archive and the data directory is empty:"
-                " check --data and --remote, or start with --recover to go on from what the bucket has"
+                " check --data and --remote; an archive cannot be taken over by an empty directory in this release"
             )
 
     def _claims(self) -> list[OwnerClaim]:

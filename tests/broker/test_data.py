@@ -284,7 +284,7 @@ def test_a_stop_releases_what_is_under_way(tmp_path: Path) -> None:
         tier.gate = asyncio.Event()
         assert not client.fetch("t", 0, max_wait=1).records
         assert tier.reads == 1
-        tier.gate.set()
+        started.call(tier.gate.set)
     assert tier.out == 0
 
 

@@ -259,10 +259,9 @@ class TestObjectStore:
             assert keys_of(store, key[:5]) == [key]
 
     def test_the_longest_topic_name(self, store: ObjectStore, request: pytest.FixtureRequest) -> None:
-        if "weed" in request.node.name:
-            pytest.skip("SeaweedFS takes no key with a part above 255 characters")
+        longest = 232 if "weed" in request.node.name else 249  # SeaweedFS: no part of a key above 255 characters
         keys = Keys("tier/")
-        name = SegmentName("n" * 249, Uuid(bytes(16)), 3, 7, Uuid(bytes(16)))
+        name = SegmentName("n" * longest, Uuid(bytes(16)), 3, 7, Uuid(bytes(16)))
         key = keys.segment(name, ObjectKind.LOG)
         put(store, key, b"x")
         assert store.get(key) == b"x"

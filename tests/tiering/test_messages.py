@@ -52,6 +52,7 @@ def samples() -> list[m.Message]:
         m.LargestTimestamp(3, PART, 4, 5),
         m.GetSeed(3, PART),
         m.PublishHead(3, PART),
+        m.Hold(3, PART),
         m.GetStatus(3),
         m.Run(3, "copy", True, None),
         m.Stop(3),

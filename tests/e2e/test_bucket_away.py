@@ -51,3 +51,18 @@ def test_a_state_directory_without_its_catalog_is_rebuilt_from_the_bucket(tmp_pa
         assert {k: after[k] for k in ("log_start", "copied_to", "log_end", "remote_bytes")} == {
             k: before[k] for k in ("log_start", "copied_to", "log_end", "remote_bytes")
         }
+
+
+def test_a_broken_catalog_is_kept_aside_and_made_again(tmp_path: Path) -> None:
+    sent = list(traffic.stream("kept", 0, 3000, 1000))
+    with running(tmp_path / "data", f"file:{tmp_path / 'bucket'}", "--set", "segment.bytes=1MiB") as tierd:
+        traffic.produce_confluent(tierd.address, "kept", sent)
+        tierd.verb("copy", "--wait", "--roll")
+        tierd.verb("evict")
+        tierd.stop()
+        catalog = tmp_path / "data.tierd" / "catalog.sqlite"
+        catalog.write_bytes(b"not a database" * 500)
+        assert "catalog.sqlite" in tierd.verb("status", expect=1).stderr
+        tierd.start()
+        assert traffic.digest(traffic.consume_confluent(tierd.address, "kept", 0, 3000)) == traffic.digest(sent)
+        assert len(list(catalog.parent.glob("catalog.sqlite.broken-*"))) == 1

@@ -4,13 +4,14 @@ What only a running daemon knows is None. The log end is what a scan behind the 
 """
 
 import os
+import sqlite3
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from tierd import __version__
-from tierd.base.errors import CorruptFile
+from tierd.base.errors import CorruptFile, TierdError
 from tierd.base.ids import PartitionId, TopicPartition, Uuid
 from tierd.broker.registry import Registry, TopicRow
 from tierd.broker.status import NO_BUCKET, NOT_TIERED
@@ -61,7 +62,10 @@ def offline_status(settings: Settings) -> dict[str, object]:
     known = {row.name: row for row in topics}
     places = set(local) | {TopicPartition(row.name, number) for row in topics for number in range(row.partitions)}
     catalog_path = settings.state_dir / CATALOG
-    catalog = Catalog.open(catalog_path) if catalog_path.exists() else None
+    try:
+        catalog = Catalog.open(catalog_path) if catalog_path.exists() else None
+    except sqlite3.DatabaseError as error:
+        raise TierdError(f"{catalog_path} cannot be read ({error}); the next start makes it again") from error
     try:
         aside = settings.state_dir / SET_ASIDE
         rows = [_row(layers, tp, known.get(tp.topic), local.get(tp), catalog, aside) for tp in sorted(places)]

@@ -9,6 +9,7 @@ import logging
 import os
 import signal
 import socket
+import sqlite3
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -150,7 +151,7 @@ class Process:
         options = message.options
         assert options.remote.url is not None
         self._lock_fd = await take_lock(options.state_dir / LOCK_FILE, options.lock_wait_ms, self._clock)
-        catalog = Catalog.open(options.state_dir / CATALOG_FILE)
+        catalog = _open_catalog(options.state_dir / CATALOG_FILE)
         bucket = open_store(options.remote.url, options.remote, disk=self._disk, clock=self._clock)
         self._reader = reader = RemoteReader(
             bucket.store, catalog, options.state_dir / CACHE_DIR, self._clock, reader_options(options)
@@ -250,6 +251,19 @@ class Process:
         """Nobody expected this: end, the broker starts another tierer."""
         log.critical("the tierer ends on an unexpected error", exc_info=error)
         self._leave(EXIT_FATAL)
+
+
+def _open_catalog(path: Path) -> Catalog:
+    """The catalog is a cache of the bucket: one that cannot be read is kept beside itself, and made again."""
+    try:
+        return Catalog.open(path)
+    except sqlite3.DatabaseError as error:
+        broken = path.with_name(f"{path.name}.broken-{os.getpid()}")
+        log.error("the catalog cannot be read; it is made again from the bucket", extra={"why": error, "kept": broken})
+        path.replace(broken)
+        for beside in ("-wal", "-shm"):  # they belong to what was moved away
+            path.with_name(path.name + beside).unlink(missing_ok=True)
+        return Catalog.open(path)
 
 
 async def take_lock(path: Path, wait_ms: int, clock: Clock) -> int:

@@ -277,10 +277,22 @@ def _contradictions(settings: Settings) -> Iterator[Problem]:
     for data in settings.data_dirs:
         if settings.state_dir == data or data in settings.state_dir.parents:
             yield Problem("state", _quoted(settings.state_dir), f"must not lie in the data directory {data}")
+    yield from _bucket_in_the_way(settings)
     defaults = settings.topic_defaults
     for topic in ("", *settings.topics):
         place = f'topics."{topic}"' if topic else "defaults"
         yield from (Problem(place, None, reason) for reason in defaults.conflicts(topic))
+
+
+def _bucket_in_the_way(settings: Settings) -> Iterator[Problem]:
+    """A directory as the bucket must not lie in, or hold, what tierd keeps locally."""
+    url = settings.remote.url
+    if url is None or not url.startswith("file:"):
+        return
+    bucket = Path(url.removeprefix("file:"))
+    for place in (*settings.data_dirs, settings.state_dir):
+        if bucket == place or place in bucket.parents or bucket in place.parents:
+            yield Problem("remote.url", _quoted(url), f"must lie apart from {place}")
 
 
 def _unknown(name: str, known: Mapping[str, object]) -> str:

@@ -125,8 +125,8 @@ class Bucket:
 def absolute_bucket(url: str, base: Path) -> str:
     """The URL as it is stored: `file:` with an absolute directory, *base* being what a relative one starts from."""
     parts = urlsplit(url)
-    if parts.scheme != "file":
-        return url
+    if parts.scheme != "file" or parts.netloc not in ("", "localhost") or not parts.path:
+        return url  # not a directory of ours: `Bucket` refuses what is wrong
     path = unquote(parts.path) if url.startswith("file://") else url.removeprefix("file:")
     return f"file:{absolute(Path(path), base)}"
 

@@ -228,3 +228,12 @@ def test_every_setting_has_its_own_path_and_a_default_that_is_allowed() -> None:
         assert where.setting.doc.endswith("."), where
         if not where.required and where.default is not None:
             assert where.setting.kind.read(where.default) == where.default
+
+
+@pytest.mark.parametrize(
+    "url", ["file:", "file://", "file://elsewhere/bucket", "file:data", "file:data/inner", "file:."]
+)
+def test_a_directory_that_cannot_be_the_bucket_is_refused(tmp_path: Path, url: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        load(Options(data=(Path("data"),), remote=url), base=tmp_path)
+    assert caught.value.problems[0].path == "remote.url"

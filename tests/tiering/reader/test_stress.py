@@ -62,6 +62,7 @@ class Crowd:
                 done.release()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seed", range(4))
 def test_readers_beside_each_other(tmp_path: Path, seed: int) -> None:
     log, dice = synthetic(4, 40), random.Random(seed)

@@ -8,7 +8,6 @@ are equal and the object is the segment, byte for byte.
 import base64
 import binascii
 import struct
-from bisect import bisect_right
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -119,11 +118,6 @@ def chunks_over(index: ChunkIndex, start: int, stop: int) -> list[Chunk]:
         return []
     first, last = start // index.original_chunk_bytes, (stop - 1) // index.original_chunk_bytes
     return [index.chunk(number) for number in range(first, last + 1)]
-
-
-def chunk_at_stored(index: VariableChunks, position: int) -> int:
-    """Number of the chunk whose stored bytes hold *position*."""
-    return bisect_right(index.stored_ends, position)
 
 
 def encode_sizes(sizes: tuple[int, ...]) -> str:

@@ -7,7 +7,6 @@ lost the bucket. A run goes on from a claim of its own holder; a foreign holder'
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from tierd.base.errors import TierdError
 from tierd.base.ids import PartitionId
 from tierd.remote.documents import Document, Id
 from tierd.remote.errors import ClaimLost, EpochTaken, NotFound, PreconditionFailed
@@ -61,10 +60,6 @@ class OwnerClaim:
 
 
 CLAIM = Document(OwnerClaim)
-
-
-class TooManyClaims(TierdError):
-    """Others claim epochs faster than we can; try the start again."""
 
 
 def next_epoch(claimed: Iterable[int], own_last: int | None, local: Iterable[int]) -> int:

@@ -56,10 +56,7 @@ class Metadata:
         for asked in request.topics:
             topic_id = getattr(asked, "topic_id", None)
             if topic_id is not None and asked.name is None:
-                topic = self._partitions.topic_by_id(Uuid(topic_id.bytes))
-                rows.append(
-                    _unknown(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID) if topic is None else self._shown(topic)
-                )
+                rows.append(self._by_id(topic_id))
             else:
                 rows.append(await self._by_name(asked.name or "", may_create))
         return rows

@@ -155,9 +155,11 @@ def test_an_append_wakes_a_waiting_fetch(broker: Running, client: Client) -> Non
     client.create("t")
     with Client(broker.address) as other:
         other.send_fetch([("t", 0, 0, 1 << 20)], max_wait=20_000)
-        threading.Timer(0.05, lambda: client.produce("t", batch())).start()
+        later = threading.Timer(0.05, lambda: client.produce("t", batch()))
+        later.start()
         (got,) = other.fetched()
         assert offsets_of(got.records) == [0, 1, 2]
+        later.join()  # its answer comes after the fetch's: the client is closed only then
 
 
 def test_a_fetch_waits_for_min_bytes_or_its_time(broker: Running, client: Client) -> None:

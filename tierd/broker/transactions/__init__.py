@@ -1,0 +1,1 @@
+"""The transaction coordinator: which transactional id writes where, and how each transaction ends."""

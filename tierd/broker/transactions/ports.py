@@ -1,0 +1,60 @@
+"""What the transaction coordinator needs of the broker (`Markers`), and what it gives it (`Verifier`)."""
+
+from collections.abc import Iterable, Mapping
+from typing import Final, Protocol
+
+from tierd.base.ids import TopicPartition
+from tierd.wire.errors import ErrorCode
+
+STATE_TOPIC: Final = "__transaction_state"
+
+
+class Markers(Protocol):
+    """Ends a transaction where its records are: user topics and `__consumer_offsets` alike."""
+
+    async def write(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        commit: bool,
+        partitions: Iterable[TopicPartition],
+    ) -> Mapping[TopicPartition, ErrorCode]:
+        """Append one marker to each of *partitions*; answered when they are as durable as the topics ask for.
+
+        May be repeated: it is, after a crash, and for every partition whose answer was an error. A topic that was
+        deleted answers UNKNOWN_TOPIC_OR_PARTITION, which counts as done. Every other error is tried again.
+        """
+
+
+class Verifier(Protocol):
+    """What Produce and TxnOffsetCommit ask before they append. Loop thread only.
+
+    Append before the next await: until then the transaction goes on and its markers come after what is appended.
+    """
+
+    def covers(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Iterable[TopicPartition]
+    ) -> bool:
+        """Whether all of *partitions* are in the ongoing transaction of exactly this producer: no need for `verify`."""
+
+    async def verify(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Iterable[TopicPartition],
+        *,
+        add: bool,
+    ) -> Mapping[TopicPartition, ErrorCode]:
+        """Those of *partitions* that must not be written to, and why; empty: append to all (KIP-890).
+
+        *add*: the client speaks TV2 (Produce 12, TxnOffsetCommit 5 and above), so the partitions become part of the
+        transaction, durably, before this returns. Otherwise the client has added them before.
+
+        Codes, as Kafka's coordinator gives them: INVALID_PRODUCER_ID_MAPPING, INVALID_PRODUCER_EPOCH,
+        CONCURRENT_TRANSACTIONS (the last one is still being ended), TRANSACTION_ABORTABLE (not added before),
+        COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS. Older versions of Produce know fewer: the caller
+        translates (TRANSACTION_ABORTABLE to INVALID_TXN_STATE below version 11, what can be retried to
+        NOT_ENOUGH_REPLICAS below 12).
+        """

@@ -1,4 +1,4 @@
-"""The chunk index of a manifest: how the stored `.log` object maps to the segment's own bytes (SEMANTICS C15).
+"""The chunk index of a manifest: how the stored `.log` object maps to the segment's own bytes (LAYOUT.md).
 
 A segment is cut into chunks of one original size, the last one shorter. `fixed`: each stored chunk but the last has one
 size, too. `variable` (compressed): the stored sizes are a packed list. Without compression and encryption both sides

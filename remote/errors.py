@@ -68,7 +68,7 @@ class Damaged(RemoteUnavailable):
 
 
 class ClaimLost(TierdError):
-    """A later epoch has written here: this process must not write to the bucket any more (BUCKET.md, "One writer")."""
+    """A later epoch has written here: this process must not write to the bucket any more (LAYOUT.md, "One writer")."""
 
 
 class EpochTaken(TierdError):

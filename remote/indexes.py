@@ -1,4 +1,4 @@
-"""The `.indexes` object: a segment's index files one after another (SEMANTICS C15, LAYOUT.md).
+"""The `.indexes` object: a segment's index files one after another (LAYOUT.md).
 
 Order: offset, timestamp, producerSnapshot, leaderEpoch, then transaction when the segment has aborted transactions.
 """

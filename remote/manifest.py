@@ -1,4 +1,4 @@
-"""The `.rsm-manifest` object: compact JSON, the commit point of a segment (SEMANTICS C15, LAYOUT.md).
+"""The `.rsm-manifest` object: compact JSON, the commit point of a segment (LAYOUT.md).
 
 Its shape and key order are those of Aiven's plugin, whose reader rejects unknown fields: tierd adds nothing here
 (`extras.py` carries the rest). Unknown fields are tolerated when read. The end offset is inclusive in the JSON and

@@ -1,4 +1,4 @@
-"""Claims: which run may write to the bucket (BUCKET.md, "One writer").
+"""Claims: which run may write to the bucket (LAYOUT.md, "One writer").
 
 An epoch is claimed once, by creating `tierd/owner/<epoch>.json`. A claim above the own epoch means that this run has
 lost the bucket. A run goes on from a claim of its own holder; a foreign holder's newest claim refuses the start.

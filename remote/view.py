@@ -7,7 +7,7 @@ from tierd.base.ids import PartitionId
 
 
 class ClaimState(StrEnum):
-    """Whether this process may write into the bucket (BUCKET.md, "One writer")."""
+    """Whether this process may write into the bucket (LAYOUT.md, "One writer")."""
 
     HELD = "held"
     PENDING = "pending"

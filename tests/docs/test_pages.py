@@ -40,6 +40,19 @@ def test_links_and_named_files_exist(page: Path) -> None:
     assert not missing
 
 
+def test_pages_that_the_code_names_have_that_section() -> None:
+    named = re.compile(r'\b([A-Z]+|[a-z]+/[\w/]+)\.md\b(?:,? \(?"([^"\n]+)")?')
+    wrong = []
+    for folder in ("tierd", "storage", "remote", "config", "tests", "bench"):
+        for source in (ROOT / folder).rglob("*.py"):
+            for name, section in named.findall(source.read_text()):
+                pages = [page for page in [*PAGES, *ROOT.glob("tests/golden/*.md")] if page.match(f"{name}.md")]
+                headings = [line for page in pages for line in page.read_text().splitlines() if line.startswith("#")]
+                if not any(section in heading for heading in headings):
+                    wrong.append(f"{source.relative_to(ROOT)}: {name}.md {section}")
+    assert not wrong
+
+
 def test_every_metric_of_the_list_is_made_somewhere() -> None:
     sources = "\n".join(path.read_text() for path in (ROOT / "tierd").rglob("*.py"))
     missing = [

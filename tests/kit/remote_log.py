@@ -109,7 +109,7 @@ class RemoteLog:
 
 
 def indexed(log: bytes, base: int, interval: int = 512) -> IndexFiles:
-    """The index files of a segment by the rule of FORMAT-FACTS 2, near enough for tests."""
+    """The index files of a segment by the rule of FORMAT.md ("Offset index"), near enough for tests."""
     since, largest, offsets, times = 0, (-1, 0), [], [(-1, 0)]
     for position, header in walk(log):
         if header.max_timestamp_ms > largest[0]:

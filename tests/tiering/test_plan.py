@@ -1,4 +1,4 @@
-"""The planner: what it may never do, for any partition; and the cases of SEMANTICS C1, C8, C9 by example."""
+"""The planner: what it may never do, for any partition; and copying, total and local retention by example."""
 
 from dataclasses import replace
 from pathlib import Path

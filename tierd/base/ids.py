@@ -1,4 +1,4 @@
-"""16-byte ids as Kafka writes them: 22 characters of URL-safe base64 without padding (SEMANTICS C15)."""
+"""16-byte ids as Kafka writes them: 22 characters of URL-safe base64 without padding."""
 
 import base64
 import binascii

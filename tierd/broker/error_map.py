@@ -1,4 +1,4 @@
-"""What storage refuses, in the protocol's words: the produce table of SEMANTICS.md in one place."""
+"""What storage refuses, in the protocol's words: the table of storage/ENGINE.md, "Append"."""
 
 from tierd.base.errors import CorruptFile, DiskFull, TierdError
 from tierd.storage.errors import (

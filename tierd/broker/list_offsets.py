@@ -1,4 +1,4 @@
-"""ListOffsets: the ends of the log, and offsets by time over both tiers (SEMANTICS C12, FORMAT-FACTS 10)."""
+"""ListOffsets: the ends of the log, and offsets by time over both tiers (docs/kafka.md, "Reading")."""
 
 import asyncio
 from typing import Any

@@ -348,7 +348,7 @@ def _listed_starts(directory: LogDirectory) -> dict[TopicPartition, int]:
 def _settle_log_start(partition: Partition, *, known: bool) -> None:
     """Log start is the largest that checkpoint (*known*: it lists the partition) and bucket know.
 
-    A missing entry never means the first local base while the bucket has older segments (FORMAT-FACTS 6).
+    A missing entry never means the first local base while the bucket has older segments (FORMAT.md, "Checkpoints").
     """
     logged, remote = partition.log, partition.remote
     if remote is None:

@@ -15,7 +15,7 @@ def age_anchor_ms(segment: SegmentView) -> int:
 def released(view: PartitionView, now_ms: int) -> int:
     """The log start after retention: the oldest segments that lie below it, are too old or too much are passed over.
 
-    Stops at the first segment that stays; size never takes the log below its limit (SEMANTICS C8, C9).
+    Stops at the first segment that stays; size never takes the log below its limit.
     """
     settings, log_start = view.settings, view.log_start
     limit_bytes = settings.retention_bytes if settings.deletes else None

@@ -1,6 +1,6 @@
 """Which segments count when a bucket holds several for one range: pure, and the same for every reader.
 
-Order of BUCKET.md "One writer": lineage, higher epoch, named by the head, smaller id.
+Order (remote/LAYOUT.md, "One writer"): lineage, higher epoch, named by the head, smaller id.
 """
 
 from bisect import bisect_left, insort

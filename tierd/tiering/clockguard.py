@@ -1,4 +1,4 @@
-"""Whether the time can be trusted enough to delete by it (BUCKET.md, "Deleting")."""
+"""Whether the time can be trusted enough to delete by it (remote/LAYOUT.md, "Deleting")."""
 
 from tierd.base.clock import Clock
 

@@ -1,4 +1,4 @@
-"""Copies one closed segment into the bucket (BUCKET.md, "Writing a segment"). Blocking; runs in a thread.
+"""Copies one closed segment into the bucket (remote/LAYOUT.md, "Writing a segment"). Blocking; runs in a thread.
 
 Order: catalog COPY_STARTED -> `.log` and `.indexes` -> answers compared -> `.rsm-manifest` (the commit point) ->
 catalog COPY_FINISHED. Each try has a new segment id. A batch that fails its check stops the copy before the commit.
@@ -63,7 +63,7 @@ class CopierParts:
     settle_ms: int
     """Longest time after which a request in flight can still take effect."""
     abandon_ms: int
-    """A try that lasts longer is given up: below half of the age guard (BUCKET.md)."""
+    """A try that lasts longer is given up: half of the age guard (remote/LAYOUT.md, "Writing a segment")."""
 
 
 class Copier:

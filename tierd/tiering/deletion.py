@@ -1,4 +1,4 @@
-"""Takes objects out of the bucket (BUCKET.md, "Deleting"). Blocking; resumable after a stop at any step.
+"""Takes objects out of the bucket (remote/LAYOUT.md, "Deleting"). Blocking; resumable after a stop at any step.
 
 Catalog DELETE_STARTED -> manifests, in a request of their own -> the other objects -> DELETE_FINISHED.
 """

@@ -1,7 +1,7 @@
 """The start of a run at the bucket: whose it is, what it holds beyond the catalog, and our claim on it.
 
-Order (BUCKET.md "One writer"): archive id -> claims -> one LIST of every partition's folder -> unsettled copies ->
-claim PUT. All of it blocks; `claiming` drives it from the loop and knows what to do when the bucket is silent.
+Order (remote/LAYOUT.md, "One writer"): archive id -> claims -> one LIST of every partition's folder -> unsettled
+copies -> claim PUT. All of it blocks; `claiming` drives it from the loop and knows what a silent bucket means.
 """
 
 import json

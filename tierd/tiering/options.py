@@ -39,7 +39,7 @@ class TiererOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """Who this run is (BUCKET.md "One writer"): holder of the claim, and this incarnation of it."""
+    """Who this run is (remote/LAYOUT.md, "One writer"): holder of the claim, and this incarnation of it."""
 
     holder: Holder
     host: str

@@ -1,7 +1,7 @@
 """Which segments to copy, which local ones may go, where log start may move: pure functions of views and the time.
 
-Rules: SEMANTICS C1 (copy), C8 (total retention), C9 (local retention). A segment is as old as
-min(largest timestamp, append time), so no future timestamp pins one.
+The rules are Kafka's, each at its function. A segment is as old as min(largest timestamp, append time), so no future
+timestamp pins one.
 """
 
 from collections.abc import Iterable, Sequence

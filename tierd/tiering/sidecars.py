@@ -1,6 +1,6 @@
 """The index files that go into a segment's `.indexes`: the local ones, and what is missing or broken made anew.
 
-The originals are trimmed and checked against the segment; a rebuild follows FORMAT-FACTS section 2.
+The originals are trimmed and checked against the segment; a rebuild follows storage/FORMAT.md, "Offset index".
 """
 
 import os
@@ -62,7 +62,7 @@ def _sparse(view: PartitionView, segment: SegmentView) -> tuple[bytes, bytes]:
 
 
 class _Builder:
-    """Entries as the writer would make them (FORMAT-FACTS section 2)."""
+    """Entries as the writer would make them (storage/FORMAT.md, "Offset index")."""
 
     def __init__(self, base: int, interval_bytes: int) -> None:
         self._base = base

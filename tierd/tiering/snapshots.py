@@ -1,6 +1,6 @@
 """Makes the producer snapshot at a segment's end when its file is missing: replay from the newest one that is there.
 
-Rules: FORMAT-FACTS section 4. A producer's last batch and its open transaction are all that a snapshot keeps.
+Rules: FORMAT.md, "Producer snapshot". A producer's last batch and its open transaction are all that a snapshot keeps.
 """
 
 import os

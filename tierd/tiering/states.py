@@ -1,4 +1,4 @@
-"""The life of a remote segment, as a table (SEMANTICS C4). All transitions lie here.
+"""The life of a remote segment, as a table: Kafka's. All transitions lie here.
 
     COPY_STARTED -> COPY_FINISHED -> DELETE_STARTED -> DELETE_FINISHED
          `------------------------------^

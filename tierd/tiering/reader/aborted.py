@@ -1,4 +1,4 @@
-"""Which aborted transactions a read_committed answer must name (FORMAT-FACTS 10, "Aborted list").
+"""Which aborted transactions a read_committed answer must name (storage/ENGINE.md, "Read").
 
 Those whose marker is at or above the asked offset and which begin below the end of the bytes. A marker lies in the
 segment's index where it was written, maybe many segments on, so later segments are looked at until one entry shows

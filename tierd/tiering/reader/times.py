@@ -1,4 +1,4 @@
-"""Look-ups by time over remote segments (SEMANTICS "By time", FORMAT-FACTS 10)."""
+"""Look-ups by time over remote segments (storage/ENGINE.md, "Read")."""
 
 import asyncio
 import os

@@ -18,8 +18,6 @@ Reply = bytes | list[bytes | LogSlice]
 
 INLINE_BYTES = 16 * 1024
 """Bodies up to this are read and sent together with their header."""
-MORE_BYTES = 64 * 1024
-"""A header waits (MSG_MORE) for a body below this; for larger ones that costs throughput."""
 WINDOW_BYTES = 4 * 1024 * 1024
 """Checked for residency and handed to sendfile at once."""
 PROBE_BYTES = 128 * 1024
@@ -173,11 +171,8 @@ class Outgoing:
         return Pumped.FULL
 
     def _send_bytes(self, data: bytes | memoryview) -> bool:
-        more = 0
-        if len(self.items) > 1:
-            following = self.items[1]
-            if type(following) is FileSpan and following.length < MORE_BYTES:
-                more = socket.MSG_MORE
+        # A header waits for its records: by itself it would only wake the client once more.
+        more = socket.MSG_MORE if len(self.items) > 1 and type(self.items[1]) is FileSpan else 0
         try:
             sent = self._sock.send(data, more)
         except (BlockingIOError, InterruptedError):

@@ -1,13 +1,15 @@
 """One bucket, one writer: who may start, who must not, and what the loser says (exit code 4)."""
 
+import json
 import os
+import re
 import shutil
 import signal
 from pathlib import Path
 
 import pytest
 
-from kit import traffic
+from kit import tiers, traffic
 from kit.daemon import Daemon, DidNotStart, running
 
 pytestmark = pytest.mark.e2e
@@ -74,14 +76,27 @@ def test_a_refused_bucket_is_not_remembered(tmp_path: Path) -> None:
         assert tierd.status()["claim"] == "held"
 
 
-def test_a_hanging_tierer_keeps_neither_status_nor_copy(tmp_path: Path) -> None:
-    with running(tmp_path / "data", f"file:{tmp_path / 'bucket'}") as tierd:
-        traffic.produce_confluent(tierd.address, "t", traffic.stream("t", 0, 10, 100))
+def test_a_hanging_tierer_keeps_no_verb_and_health_says_so(tmp_path: Path) -> None:
+    sets = ("--set", "http.address=127.0.0.1:0", "--set", "segment.bytes=1MiB")
+    with running(tmp_path / "data", f"file:{tmp_path / 'bucket'}", *sets) as tierd:
+        sent = list(traffic.stream("t", 0, 100, 100))
+        traffic.produce_confluent(tierd.address, "t", sent[:50])
         (tierer,) = tierd.tierer_pids()
         os.kill(tierer, signal.SIGSTOP)
         try:
             assert tierd.partition("t")["waiting"]["reason"] == "unknown"
             assert tierd.verb("copy", "--wait", "--timeout", "1", expect=1, timeout_s=30).returncode == 1
+            assert "the tierer has not answered for" in tierd.verb("evict", expect=5, timeout_s=60).stderr
+            assert "the tierer has not answered for" in tierd.verb("status").stdout
+            health = json.loads(tiers.http(tierd, "/health"))
+            assert health["status"] == "degraded"
+            assert any("the tierer has not answered for" in reason for reason in health["reasons"])
+            metrics = tiers.http(tierd, "/metrics")
+            assert "tierd_tierer_up 0.0" in metrics
+            assert re.search(r"tierd_tierer_silent_milliseconds [1-9]", metrics)
+            traffic.produce_confluent(tierd.address, "t", sent[50:])
+            assert traffic.digest(traffic.consume_confluent(tierd.address, "t", 0, 100)) == traffic.digest(sent)
         finally:
             os.kill(tierer, signal.SIGCONT)
+        tiers.until("health", lambda: json.loads(tiers.http(tierd, "/health"))["status"] == "ok")
         assert tierd.stop() == 0

@@ -1,24 +1,16 @@
-"""/health and /metrics of a running daemon, with and without its tierer's answers."""
+"""/health and /metrics of a running daemon (test_owners.py: of one whose tierer does not answer)."""
 
 import json
 import re
-import urllib.request
 from pathlib import Path
 
 import pytest
 
 from kit import traffic, weed
-from kit.daemon import Daemon, running
+from kit.daemon import running
+from kit.tiers import http
 
 pytestmark = pytest.mark.e2e
-
-
-def get(daemon: Daemon, path: str) -> str:
-    """The address stands in the log, since the port was free to choose."""
-    found = re.findall(r"health and metrics listening=(\S+)", daemon.log.read_text())
-    with urllib.request.urlopen(f"http://{found[-1]}{path}", timeout=10) as answer:
-        text: str = answer.read().decode()
-        return text
 
 
 def test_health_and_metrics_speak_of_both_tiers(tmp_path: Path) -> None:
@@ -26,9 +18,9 @@ def test_health_and_metrics_speak_of_both_tiers(tmp_path: Path) -> None:
     with running(tmp_path / "data", f"file:{tmp_path / 'bucket'}", *sets) as tierd:
         traffic.produce_confluent(tierd.address, "seen", traffic.stream("seen", 0, 3000, 1000))
         tierd.verb("copy", "--wait")
-        health = json.loads(get(tierd, "/health"))
+        health = json.loads(http(tierd, "/health"))
         assert (health["status"], health["claim"]) == ("ok", "held")
-        metrics = get(tierd, "/metrics")
+        metrics = http(tierd, "/metrics")
         row = tierd.partition("seen")
         for name, value in (("log_end_offset", row["log_end"]), ("copied_to_offset", row["copied_to"])):
             assert f'tierd_{name}{{partition="0",topic="seen"}} {float(value)}' in metrics

@@ -1,7 +1,9 @@
 """Questions about both tiers of a running tierd, asked often and cheaply, and waiting for their answers."""
 
 import json
+import re
 import time
+import urllib.request
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -42,6 +44,14 @@ def status(daemon: Daemon) -> dict[str, Any]:
     """As `tierd status --json`, over the control socket."""
     document: dict[str, Any] = ask(state_of(daemon) / "control.sock", "status").result
     return document
+
+
+def http(daemon: Daemon, path: str) -> str:
+    """`GET path`; the address stands in the log, since the port was free to choose."""
+    found = re.findall(r"health and metrics listening=(\S+)", daemon.log.read_text())
+    with urllib.request.urlopen(f"http://{found[-1]}{path}", timeout=10) as answer:
+        text: str = answer.read().decode()
+        return text
 
 
 def row(daemon: Daemon, topic: str, partition: int = 0) -> dict[str, Any]:

@@ -55,6 +55,8 @@ def samples() -> list[m.Message]:
         m.Hold(3, PART),
         m.GetStatus(3),
         m.Run(3, "copy", True, None),
+        m.Ping(3),
+        m.Alive(3, 4, 5),
         m.Stop(3),
         m.PartitionChanged(view),
         m.TopicChanged(TOPIC),

@@ -14,13 +14,14 @@ from moto.server import ThreadedMotoServer
 from kit.folder_tier import FolderTier
 from kit.golden import golden
 from tierd.base.clock import SystemClock
-from tierd.base.errors import StartRefused
+from tierd.base.errors import RemoteUnavailable, StartRefused
 from tierd.base.ids import Uuid
 from tierd.config.model import S3, Remote
 from tierd.config.topic import TopicSettings
 from tierd.remote.owner import Holder
 from tierd.remote.view import ClaimState
 from tierd.storage.view import LogSlice
+from tierd.tiering.heartbeat import Patience
 from tierd.tiering.link import TierLink
 from tierd.tiering.options import Identity, TiererOptions
 from tierd.tiering.verbs import Outcome, VerbProgress
@@ -36,7 +37,9 @@ def identity(directory_id: str = "d" * 22) -> Identity:
 class Daemon:
     """A link, its local tier and a bucket below one directory."""
 
-    def __init__(self, root: Path, state: str = "state", remote: Remote | None = None) -> None:
+    def __init__(
+        self, root: Path, state: str = "state", remote: Remote | None = None, patience: Patience | None = None
+    ) -> None:
         self.root = root
         self.local = FolderTier()
         options = TiererOptions(
@@ -45,7 +48,7 @@ class Daemon:
             silence_ms=2_000,
             lock_wait_ms=1_000,
         )
-        self.link = TierLink(options, self.local, SystemClock())
+        self.link = TierLink(options, self.local, SystemClock(), patience=patience)
         self.local.changed = self.link.partition_changed
 
     async def open(self, who: Identity, *, recover: bool = False):
@@ -128,6 +131,34 @@ def test_a_killed_tierer_is_started_again_and_goes_on(tmp_path: Path) -> None:
         assert daemon.link.claim == report.claim
         result = await daemon.link.copy()
         assert result.outcome is Outcome.DONE
+        remote = daemon.link.remote_partition(view.id)
+        assert remote is not None
+        assert remote.copied_to == view.closed[-1].next_base
+        await daemon.link.close()
+
+    asyncio.run(run())
+
+
+def test_a_tierer_that_hangs_is_said_to_and_ended_and_another_goes_on(tmp_path: Path) -> None:
+    async def run() -> None:
+        hasty = Patience(every_ms=50, look_ms=50, silent_ms=200, end_ms=2_000)
+        daemon = Daemon(tmp_path, patience=hasty)
+        view = daemon.local.adopt(golden("kafka") / "clean" / "codec-none-0", tmp_path / "data", SETTINGS)
+        report = await daemon.open(identity())
+        hanging = daemon.link.pid
+        assert hanging is not None
+        assert daemon.link.trouble is None
+        os.kill(hanging, signal.SIGSTOP)
+        copying = asyncio.ensure_future(daemon.link.copy())
+        await until(lambda: "has not answered" in (daemon.link.trouble or ""))
+        with pytest.raises(RemoteUnavailable, match="has not answered"):
+            await daemon.link.status()
+        with pytest.raises(RemoteUnavailable):
+            await copying
+        await until(lambda: daemon.link.restarts == 1 and daemon.link.ready)
+        assert daemon.link.pid != hanging
+        assert (daemon.link.claim, daemon.link.trouble) == (report.claim, None)
+        assert (await daemon.link.copy()).outcome is Outcome.DONE
         remote = daemon.link.remote_partition(view.id)
         assert remote is not None
         assert remote.copied_to == view.closed[-1].next_base

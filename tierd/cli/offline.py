@@ -72,7 +72,7 @@ def offline_status(settings: Settings) -> dict[str, object]:
     finally:
         if catalog is not None:
             catalog.close()
-    unknown = {"epoch": None, "claim": None, "set_aside": None, "unidentified": None}
+    unknown = {"epoch": None, "claim": None, "trouble": None, "set_aside": None, "unidentified": None}
     directories = [_directory(path, len(here), why) for path, (here, why) in found.items()]
     return {"version": __version__, "running": False, **unknown, "directories": directories, "partitions": rows}
 

@@ -54,6 +54,8 @@ def _show(document: Mapping[str, Any]) -> None:
         f"tierd {document['version']}, {running}, epoch {_or_dash(document['epoch'])}, "
         f"claim {_or_dash(document['claim'])}"
     )
+    if document.get("trouble"):
+        click.echo(document["trouble"])
     for place in document.get("directories") or ():
         if place["state"] == "offline":
             click.echo(f"{place['path']} is offline, with {place['partitions']} partitions: {place['reason']}")

@@ -1,6 +1,8 @@
 """What the control socket does for `tierd status`, `copy` and `evict`; results and progress as JSON values."""
 
 import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from tierd.base.errors import RemoteUnavailable, Usage
 from tierd.base.exits import Exit
@@ -12,6 +14,7 @@ from tierd.web.control import Handler, Progress, Request
 from tierd.web.control import Outcome as Answer
 
 _GRACE_S = 2.0
+_LOOK_S = 0.5
 
 _EXITS = {
     Outcome.DONE: Exit.DONE,
@@ -34,7 +37,8 @@ class Verbs:
         return {"status": self._status, "copy": self._copy, "evict": self._evict}
 
     async def _status(self, request: Request, progress: Progress) -> Answer:
-        return Answer(await status(self._broker.partitions, self._link))
+        document = await status(self._broker.partitions, self._link)
+        return Answer({**document, "trouble": None if self._link is None else self._link.trouble})
 
     async def _copy(self, request: Request, progress: Progress) -> Answer:
         link = self._tiered()
@@ -45,12 +49,14 @@ class Verbs:
         work = link.copy(wait=bool(request.get("wait")), timeout_ms=timeout_ms, report=_reporter(progress))
         try:
             # The tierer keeps the time itself; one that hangs must not keep the verb.
-            return _answer(await asyncio.wait_for(work, None if timeout_ms is None else timeout_ms / 1000 + _GRACE_S))
+            async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000 + _GRACE_S):
+                return _answer(await _unless(work, lambda: link.heart.silence))
         except TimeoutError:
             return _answer(VerbResult(outcome=Outcome.TIMEOUT, detail="the tierer does not answer"))
 
     async def _evict(self, request: Request, progress: Progress) -> Answer:
-        return _answer(await self._tiered().evict(report=_reporter(progress)))
+        link = self._tiered()
+        return _answer(await _unless(link.evict(report=_reporter(progress)), lambda: link.trouble))
 
     def _tiered(self) -> TierLink:
         if self._link is None:
@@ -58,6 +64,20 @@ class Verbs:
         if not self._link.ready:
             raise RemoteUnavailable("the tierer is being started again; try again")
         return self._link
+
+
+async def _unless(work: Coroutine[Any, Any, VerbResult], trouble: Callable[[], str | None]) -> VerbResult:
+    """What *work* gives; it is given up when *trouble* has something to say: a verb never waits for who is silent."""
+    task = asyncio.ensure_future(work)
+    try:
+        while not (await asyncio.wait({task}, timeout=_LOOK_S))[0]:
+            why = trouble()
+            if why is not None:
+                return VerbResult(outcome=Outcome.UNAVAILABLE, detail=why)
+        return task.result()
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 def _reporter(progress: Progress) -> Report:

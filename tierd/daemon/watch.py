@@ -47,8 +47,8 @@ class Watch:
                 failing.append(f"the bucket has another owner: {claim.detail}")
             elif claim.state is ClaimState.PENDING:
                 degraded.append(f"nothing is copied: {claim.detail}")
-            if not self._link.ready:
-                degraded.append("the tierer is being started again")
+            if self._link.trouble is not None:
+                degraded.append(self._link.trouble)
         return failing, degraded
 
     async def samples(self) -> Iterable[Sample]:
@@ -82,6 +82,8 @@ class Watch:
             return []
         return [
             *(Sample("tierd_claim", int(self._link.claim.state is state), (str(state),)) for state in ClaimState),
-            Sample("tierd_tierer_up", int(self._link.ready)),
+            Sample("tierd_tierer_up", int(self._link.ready and self._link.heart.silence is None)),
+            Sample("tierd_tierer_silent_milliseconds", self._link.heart.silent_ms),
+            Sample("tierd_bucket_silent_milliseconds", self._link.heart.bucket_silent_ms),
             Sample("tierd_tierer_starts", 1 + self._link.restarts),
         ]

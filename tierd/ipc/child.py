@@ -77,6 +77,11 @@ class Child:
             self.channel.close()
         self.gone.set()
 
+    def kill(self) -> None:
+        """End the process that hangs; its socket closes with it, and `keep` starts another."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
+
     async def reap(self) -> int | None:
         """Wait for the end of a child whose socket is closed; killed when it takes its time. Its exit code.
 

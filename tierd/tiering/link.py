@@ -21,6 +21,7 @@ from tierd.ipc.child import STOP_S, Child
 from tierd.remote.view import Claim, RemotePartition, RemoteStatus
 from tierd.storage.view import FileSpan, LogSlice, PartitionView, Seed, TimestampOffset
 from tierd.tiering import messages as m
+from tierd.tiering.heartbeat import Heartbeat, Patience
 from tierd.tiering.options import Identity, OpenReport, OpenRequest, TiererOptions, TopicState
 from tierd.tiering.ports import LocalTier
 from tierd.tiering.state import UNCLAIMED
@@ -40,13 +41,21 @@ class TierLink:
     """`open` starts the first tierer; from then on one is kept running until `close`."""
 
     def __init__(
-        self, options: TiererOptions, local: LocalTier, clock: Clock, *, command: Sequence[str] = COMMAND
+        self,
+        options: TiererOptions,
+        local: LocalTier,
+        clock: Clock,
+        *,
+        command: Sequence[str] = COMMAND,
+        patience: Patience | None = None,
     ) -> None:
         self._options = options
         self._local = local
         self._calls = Calls(m.pack)
         self._child = Child("the tierer", command, clock, self._message, self._closed)
         self._ready = False
+        self.heart = Heartbeat(lambda: self._ask(m.Ping), self._child.kill, patience or Patience())
+        self._beating: asyncio.Task[None] | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._claim = UNCLAIMED
@@ -85,6 +94,7 @@ class TierLink:
             claimed=None,
             offline=tuple(offline),
         )
+        self._beating = asyncio.ensure_future(self.heart.run())
         try:
             opened = await self._start(self._request)
         except RemoteUnavailable as error:
@@ -141,9 +151,10 @@ class TierLink:
 
     async def close(self) -> None:
         """Stop the tierer: uploads are given up, nothing waits for the bucket; a few seconds at most."""
-        if self._keeper is not None:
-            self._keeper.cancel()
-            await asyncio.gather(self._keeper, return_exceptions=True)
+        for task in (self._keeper, self._beating):
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
         if not self._child.gone.is_set():
             try:
                 await asyncio.wait_for(self._ask(m.Stop), STOP_S)
@@ -167,6 +178,11 @@ class TierLink:
     def ready(self) -> bool:
         """False while no tierer is open."""
         return self._ready
+
+    @property
+    def trouble(self) -> str | None:
+        """What is wrong with tierer or bucket, in a sentence; None when nothing is known to be."""
+        return self.heart.trouble if self._ready else "the tierer is being started again"
 
     # --- messages of the tierer --------------------------------------------------------------------------------------
     def _message(self, body: bytes, fds: list[int]) -> None:
@@ -285,6 +301,8 @@ class TierLink:
 
     async def status(self) -> dict[PartitionId, RemoteStatus]:
         self._must_be_ready()
+        if self.heart.silence is not None:
+            raise RemoteUnavailable(self.heart.silence)
         reply = await self._ask(m.GetStatus)
         return {row.remote.id: row for row in reply.rows}
 

@@ -99,6 +99,13 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
+class Ping:
+    """Answered by Alive, whatever else is going on."""
+
+    call: int
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     """Abandon uploads, close, end. Answered by Done."""
 
@@ -176,6 +183,17 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True)
+class Alive:
+    """How the tierer finds the bucket; both 0 when all is well, or before it is configured."""
+
+    call: int
+    bucket_silent_ms: int
+    """Since the first call that got no answer, when none has got one since."""
+    oldest_call_ms: int
+    """Age of the oldest call under way."""
+
+
+@dataclass(frozen=True, slots=True)
 class Opened:
     call: int
     claim: Claim
@@ -241,6 +259,7 @@ Message = (
     | Hold
     | GetStatus
     | Run
+    | Ping
     | Stop
     | PartitionChanged
     | TopicChanged
@@ -253,6 +272,7 @@ Message = (
     | TombstoneWritten
     | Progress
     | Done
+    | Alive
     | Failed
     | Opened
     | ReadDone

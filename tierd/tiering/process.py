@@ -20,8 +20,9 @@ from tierd.base.errors import StartRefused, TierdError
 from tierd.base.ids import PartitionId, Uuid
 from tierd.ipc.calls import Calls, Failed, failed
 from tierd.ipc.channel import Channel, ChannelClosed
-from tierd.remote.open import open_store
+from tierd.remote.open import Bucket, open_store
 from tierd.remote.view import Claim, RemotePartition
+from tierd.remote.watched import WatchedStore
 from tierd.storage.disk import PosixDisk
 from tierd.storage.view import LogSlice
 from tierd.tiering import messages as m
@@ -74,6 +75,7 @@ class Process:
         self._channel = Channel(sock, self._message, self._closed)
         self._broker = BrokerCalls(self._channel)
         self._tierer: Tierer | None = None
+        self._store: WatchedStore | None = None
         self._stopped = False
         self._reader: RemoteReads | None = None
         self._lock_fd: int | None = None
@@ -121,6 +123,7 @@ class Process:
             m.Hold: self._hold,
             m.GetStatus: self._status,
             m.Run: self._run,
+            m.Ping: self._ping,
             m.Stop: self._stop,
         }
         try:
@@ -152,7 +155,9 @@ class Process:
         assert options.remote.url is not None
         self._lock_fd = await take_lock(options.state_dir / LOCK_FILE, options.lock_wait_ms, self._clock)
         catalog = _open_catalog(options.state_dir / CATALOG_FILE)
-        bucket = open_store(options.remote.url, options.remote, disk=self._disk, clock=self._clock)
+        plain = open_store(options.remote.url, options.remote, disk=self._disk, clock=self._clock)
+        self._store = WatchedStore(plain.store, self._clock)
+        bucket = Bucket(self._store, plain.keys, plain.url)
         self._reader = reader = RemoteReader(
             bucket.store, catalog, options.state_dir / CACHE_DIR, self._clock, reader_options(options)
         )
@@ -212,6 +217,11 @@ class Process:
         if message.verb == "evict":
             return m.Ran(message.call, await verbs.evict(report))
         return m.Ran(message.call, await verbs.copy(wait=message.wait, timeout_ms=message.timeout_ms, report=report))
+
+    async def _ping(self, message: m.Ping) -> m.Message:
+        if self._store is None:
+            return m.Alive(message.call, 0, 0)
+        return m.Alive(message.call, self._store.calls.silent_ms, self._store.calls.oldest_ms)
 
     async def _stop(self, message: m.Stop) -> m.Message:
         self._stopped = True

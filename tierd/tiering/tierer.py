@@ -18,6 +18,7 @@ from tierd.base.ids import PartitionId, Uuid
 from tierd.remote.errors import RequestRefused
 from tierd.remote.open import Bucket
 from tierd.remote.view import ClaimState, RemoteStatus, Waiting
+from tierd.remote.watched import WatchedStore
 from tierd.storage.epochs import encode_epochs
 from tierd.storage.snapshot import encode_snapshot
 from tierd.storage.view import PartitionView, Seed
@@ -271,4 +272,5 @@ def _probed(bucket: Bucket) -> list[tuple[str, bool, str]]:
     """(what, there?, what it means when missing), in a thread."""
     from tierd.remote.probe import probe  # brings boto3, which a directory does not need
 
-    return probe(bucket.store, bucket.keys.own_folder).table()
+    store = bucket.store.plain if isinstance(bucket.store, WatchedStore) else bucket.store
+    return probe(store, bucket.keys.own_folder).table()

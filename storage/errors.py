@@ -63,6 +63,14 @@ class TransactionRefused(AppendRefused):
     """The batch is transactional, but no transaction of its producer includes this partition."""
 
 
+class InTransaction(AppendRefused):
+    """The batch is not transactional, but its producer has a transaction open in this partition."""
+
+
+class CoordinatorFenced(AppendRefused):
+    """A transaction's end from a coordinator whose successor has written already."""
+
+
 class OffsetOutOfRange(TierdError):
     """The offset is not in the local log, which holds [start, end)."""
 

@@ -9,12 +9,13 @@ from pathlib import Path
 from tierd.base.ids import TopicPartition, Uuid
 from tierd.config.topic import TopicSettings
 from tierd.storage.appending import Appended, SeedFiles, restart_empty, stamp, write_whole
-from tierd.storage.batch import BatchHeader, patch
+from tierd.storage.batch import BatchHeader, ControlType, encode_control_batch, patch
 from tierd.storage.compaction.of_log import Compaction
 from tierd.storage.context import LogContext
-from tierd.storage.errors import StorageFailed
+from tierd.storage.errors import StorageFailed, TransactionRefused
 from tierd.storage.flush import FlushJob, flush_due
 from tierd.storage.gaps import Gap
+from tierd.storage.header import TRANSACTIONAL
 from tierd.storage.healing import memory_of, recall
 from tierd.storage.loader import LoadedLog
 from tierd.storage.log_read import LogReader
@@ -101,16 +102,23 @@ class Log(ReadableLog):
 
     # -- appending --
 
-    def append(self, records: memoryview, *, now_ms: int, internal: bool = False) -> Appended:
+    def append(
+        self, records: memoryview, *, now_ms: int, internal: bool = False, in_transaction: bool = False
+    ) -> Appended:
         """Write the one batch in *records* (patched in place) at the log end; visible to readers at once, or once it is
         on the disk where the settings say so.
 
-        *internal* batches come from tierd itself. Raises the AppendRefused family, DiskFull and StorageFailed; after
-        any of them nothing of the batch is in the log.
+        *internal* batches come from tierd itself: their sequences mean nothing. *in_transaction*: the batch may belong
+        to a transaction, for its coordinator knows that it writes here. Raises the AppendRefused family, DiskFull and
+        StorageFailed; after any of them nothing of the batch is in the log.
         """
         settings = self._settings
         header = check_batch(records, settings, now_ms, internal=internal, where=self._where)
-        if header.producer_id >= 0 and not header.control:
+        if internal:
+            self._producers.check_epoch(header)
+        elif header.attributes & TRANSACTIONAL and not in_transaction:
+            raise TransactionRefused(f"producer {header.producer_id} has no transaction that includes this partition")
+        elif header.producer_id >= 0:
             known = self._producers.check(header)
             if known is not None:
                 return Appended(known.first_offset, known.last_offset + 1, known.timestamp_ms, True)
@@ -134,6 +142,27 @@ class Log(ReadableLog):
             self.high_watermark = self.log_end
             self.last_stable = self._stable
         return Appended(base, self.log_end, log_append_time_ms)
+
+    def end_transaction(
+        self, producer_id: int, epoch: int, coordinator_epoch: int, *, commit: bool, now_ms: int, raised: bool = False
+    ) -> bool:
+        """Append the marker that ends the producer's transaction; False when it is there already.
+
+        *raised*: the end has raised the epoch, so batches of the old one are refused from now on. Raises
+        ProducerFenced, CoordinatorFenced, DiskFull and StorageFailed.
+        """
+        if not self._producers.check_marker(producer_id, epoch, coordinator_epoch, raised=raised):
+            return False
+        marker = encode_control_batch(
+            0,
+            ControlType.COMMIT if commit else ControlType.ABORT,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            timestamp_ms=now_ms,
+            coordinator_epoch=coordinator_epoch,
+        )
+        self.append(memoryview(bytearray(marker)), now_ms=now_ms, internal=True)
+        return True
 
     def _ready(self, size_bytes: int) -> None:
         if self.failed is not None:

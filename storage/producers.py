@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from tierd.storage.batch import BatchHeader, ControlType
-from tierd.storage.errors import OutOfOrderSequence, ProducerFenced
+from tierd.storage.errors import CoordinatorFenced, InTransaction, OutOfOrderSequence, ProducerFenced
 from tierd.storage.snapshot import ProducerEntry
 
 REMEMBERED_BATCHES = 5
@@ -120,29 +120,63 @@ class Producers:
     def check(self, header: BatchHeader) -> WrittenBatch | None:
         """The batch that *header* repeats, or None when it is new and may be written.
 
-        Raises ProducerFenced and OutOfOrderSequence.
+        Raises ProducerFenced, OutOfOrderSequence and InTransaction.
         """
         producer = self._producers.get(header.producer_id)
         if producer is None:
             return None  # its state may have expired: any first sequence is taken
         first = header.base_sequence
-        if header.producer_epoch < producer.epoch:
-            raise ProducerFenced(
-                f"producer {header.producer_id} writes in epoch {header.producer_epoch}, "
-                f"epoch {producer.epoch} is known"
-            )
+        duplicate = None
+        _check_epoch(producer, header.producer_epoch)
         if header.producer_epoch > producer.epoch:
             if first != 0:
                 raise OutOfOrderSequence(
                     f"producer {header.producer_id} begins epoch {header.producer_epoch} at sequence {first}, not 0"
                 )
-            return None
-        duplicate = producer.find(first, last_sequence(header))
-        if duplicate is None and first != producer.next_sequence:
-            raise OutOfOrderSequence(
-                f"producer {header.producer_id} sends sequence {first}, {producer.next_sequence} is next"
+        else:
+            duplicate = producer.find(first, last_sequence(header))
+            if duplicate is None and first != producer.next_sequence:
+                raise OutOfOrderSequence(
+                    f"producer {header.producer_id} sends sequence {first}, {producer.next_sequence} is next"
+                )
+        if producer.txn_first_offset is not None and duplicate is None and not header.transactional:
+            raise InTransaction(
+                f"producer {header.producer_id} has a transaction open since offset {producer.txn_first_offset}: "
+                "a batch outside of it must wait for its end"
             )
         return duplicate
+
+    def knows(self, producer_id: int) -> bool:
+        return producer_id in self._producers
+
+    def in_transaction(self, producer_id: int, epoch: int) -> bool:
+        """Whether exactly this producer has a transaction open."""
+        producer = self._producers.get(producer_id)
+        return producer is not None and producer.txn_first_offset is not None and producer.epoch == epoch
+
+    def check_epoch(self, header: BatchHeader) -> None:
+        """All that is asked of a batch of the broker's own. Raises ProducerFenced."""
+        producer = self._producers.get(header.producer_id)
+        if producer is not None:
+            _check_epoch(producer, header.producer_epoch)
+
+    def check_marker(self, producer_id: int, epoch: int, coordinator_epoch: int, *, raised: bool) -> bool:
+        """Whether the end of a transaction must be written: False when it is there already.
+
+        *raised*: the end of each transaction raises the epoch (TV2), so that an open one must be older than its marker.
+        Raises ProducerFenced and CoordinatorFenced.
+        """
+        producer = self._producers.get(producer_id)
+        if producer is None:
+            return True
+        is_open = producer.txn_first_offset is not None
+        _check_epoch(producer, epoch, rise=int(raised and is_open))
+        known = producer.coordinator_epoch
+        if known is not None and known > coordinator_epoch:
+            raise CoordinatorFenced(
+                f"producer {producer_id}: coordinator epoch {coordinator_epoch} ends a transaction, {known} is known"
+            )
+        return is_open or producer.epoch != epoch or known != coordinator_epoch
 
     def update(self, header: BatchHeader, seen_ms: int) -> None:
         """Take in a data batch with a producer id that is in the log now."""
@@ -238,6 +272,13 @@ class Producers:
             assert producer.txn_first_offset is not None
             self._open[producer.producer_id] = producer.txn_first_offset
         return self
+
+
+def _check_epoch(producer: Producer, epoch: int, *, rise: int = 0) -> None:
+    if epoch < producer.epoch + rise:
+        raise ProducerFenced(
+            f"producer {producer.producer_id} writes in epoch {epoch}, epoch {producer.epoch} is known"
+        )
 
 
 def _written(header: BatchHeader) -> WrittenBatch:

@@ -19,6 +19,7 @@ from tierd.storage.loader import LoadedLog
 from tierd.storage.log_read import LogReader
 from tierd.storage.log_views import closed_views
 from tierd.storage.recovery import Cut
+from tierd.storage.snapshot import ProducerEntry
 from tierd.storage.timelookup import TimeLookup
 from tierd.storage.view import AbortedTxn, LogSlice, SegmentView, TimestampOffset
 
@@ -164,6 +165,18 @@ class ReadableLog:
     def largest_producer_id(self) -> int | None:
         """The largest producer id that the log knows of; ids given out must be above it."""
         return self._producers.largest_id
+
+    def in_transaction(self, producer_id: int, epoch: int) -> bool:
+        """Whether exactly this producer has a transaction open here."""
+        return self._producers.in_transaction(producer_id, epoch)
+
+    def knows_producer(self, producer_id: int) -> bool:
+        return self._producers.knows(producer_id)
+
+    @property
+    def producers(self) -> list[ProducerEntry]:
+        """What the log remembers of each producer."""
+        return self._producers.entries()
 
     # -- views --
 

@@ -17,17 +17,15 @@ from tierd.storage.errors import (
     InvalidRecord,
     InvalidTimestamp,
     RecordError,
-    TransactionRefused,
     UnsupportedCodec,
 )
-from tierd.storage.header import ATTRIBUTES_AT, CRC_AT, CRC_START, LENGTH_END, MAGIC, MAX_TIMESTAMP_AT
+from tierd.storage.header import ATTRIBUTES_AT, CONTROL, CRC_AT, CRC_START, LENGTH_END, MAGIC, MAX_TIMESTAMP_AT
 from tierd.storage.records import iter_records
 
 _LENGTH = struct.Struct(">8xi4xb")  # length, magic
 _I64 = struct.Struct(">q")
 _U32 = struct.Struct(">I")
 _MAX_CODEC = max(Codec)
-_BIT_CONTROL_OR_TXN = 0x30
 _NO_TIMESTAMP = -1
 _MOST_I64 = 2**63 - 1
 _MOST_RECORD_ERRORS = 100
@@ -81,10 +79,8 @@ def _check_client_batch(records: memoryview, header: BatchHeader, settings: Topi
         raise BatchTooLarge(f"a batch of {header.size_bytes} bytes, max.message.bytes is {settings.max_message_bytes}")
     if not check_crc(records, 0, header.size_bytes):
         raise CorruptBatch("the CRC of the batch does not match")
-    if header.attributes & _BIT_CONTROL_OR_TXN:
-        if header.control:
-            raise InvalidRecord("a client may not write control batches")
-        raise TransactionRefused(f"producer {header.producer_id} has no transaction that includes this partition")
+    if header.attributes & CONTROL:
+        raise InvalidRecord("a client may not write control batches")
     if header.base_offset:
         raise InvalidRecord(f"base offset {header.base_offset}, a client must send 0")
     if header.count <= 0 or header.last_offset_delta != header.count - 1:

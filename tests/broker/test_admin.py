@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
-from broker.running import Client, FileTier, Running, batch, offsets_of, running
+from broker.client import Client, batch, offsets_of
+from broker.file_tier import FileTier
+from broker.running import Running, running
 from tierd.base.errors import RemoteUnavailable
 from tierd.wire.api import ApiKey
 from tierd.wire.errors import ErrorCode

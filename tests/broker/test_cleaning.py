@@ -88,6 +88,7 @@ class Bench:
             self.histories.append(history)
         self.worker, self.counters, self.tier = ThreadWorker(), Counters(), tier
         self.changed: list[Partition] = []
+        self._until: Callable[[], bool] = lambda: False
         self.cleaning = Cleaning(
             self,  # type: ignore[arg-type]
             self.worker,
@@ -99,22 +100,22 @@ class Bench:
         )
 
     def __iter__(self) -> Any:
-        return iter(self.partitions)
+        """What the cleaning looks at whenever it has nothing in hand."""
+        if not self._until():
+            return iter(self.partitions)
+        self.cleaning.stop()
+        return iter(())
 
     def note(self, partition: Partition, error: BaseException) -> None:
         raise AssertionError(error)
 
-    def drive(self, until: Callable[[], bool]) -> None:
-        """Run until *until*, then stop."""
+    def drive(self, until: Callable[[], bool] = lambda: False) -> None:
+        """Run until a look finds *until*, or something stops the cleaning."""
+        self._until = until
 
         async def run() -> None:
-            task = asyncio.ensure_future(self.cleaning.run())
             async with asyncio.timeout(30):
-                while not until():
-                    assert not task.done() or task.result() is None
-                    await asyncio.sleep(0.01)
-                self.cleaning.stop()
-                await task
+                await self.cleaning.run()
 
         asyncio.run(run())
         assert self.worker.closed
@@ -228,14 +229,13 @@ def _away(bench: Bench) -> None:
 
 def test_stopping_gives_up_what_is_under_way(tmp_path: Path) -> None:
     bench = Bench(tmp_path, COMPACTED)
-    begun = asyncio.Event()
 
     async def forever(job: CleanJob, take: Callable[[CleanedGroup], bool]) -> CleanReport:
-        begun.set()
+        bench.cleaning.stop()
         waiting: Awaitable[Any] = asyncio.Event().wait()
         await waiting
         raise AssertionError
 
     bench.worker.clean = forever  # type: ignore[method-assign]
-    bench.drive(begun.is_set)
+    bench.drive()
     assert bench.partitions[0].log.compaction.cleaned_to is None

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.running import FileTier, Running, running
+from broker.file_tier import FileTier
+from broker.running import Running, running
 from kit import traffic
 
 COUNT = 3_000

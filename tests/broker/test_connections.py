@@ -1,72 +1,19 @@
-"""Sockets on loopback against the real server, with a handler of the test's own: order, limits, spans, backpressure."""
+"""Sockets on loopback against the real server: order, limits, backpressure, the end."""
 
 import asyncio
-import os
 import socket
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from broker.serving import READERS, answer_of, client, echo, framed, run, serving
 from kit.clock import FakeClock
-from tierd.broker import sending, server
+from tierd.broker import server
 from tierd.broker.connection import Answer, Connection
-from tierd.broker.sending import ColdRead, Reply, resident_until
+from tierd.broker.sending import Reply
 from tierd.broker.server import Limits, Server
-from tierd.storage.view import FileSpan, LogSlice
 from tierd.wire.frame import STEADY_BYTES
-
-READERS = ThreadPoolExecutor(2)
-Handler = Callable[[memoryview, Connection], Answer]
-
-
-@asynccontextmanager
-async def serving(handler: Handler, **limits: int) -> AsyncIterator[tuple[Server, str, int]]:
-    served = Server(handler, Limits(**limits), FakeClock(), READERS)
-    host, port = served.listen("127.0.0.1", 0)
-    try:
-        yield served, host, port
-    finally:
-        await served.stop(0)
-
-
-def framed(body: bytes) -> bytes:
-    return len(body).to_bytes(4, "big") + body
-
-
-async def answer_of(reader: asyncio.StreamReader) -> bytes:
-    size = int.from_bytes(await reader.readexactly(4), "big")
-    return await reader.readexactly(size)
-
-
-@asynccontextmanager
-async def client(host: str, port: int) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    reader, writer = await asyncio.open_connection(host, port)
-    try:
-        yield reader, writer
-    finally:
-        writer.close()
-        try:
-            await writer.wait_closed()
-        except ConnectionError:
-            writer.transport.abort()
-
-
-@asynccontextmanager
-async def talking(handler: Handler) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    async with serving(handler) as (_, host, port), client(host, port) as both:
-        yield both
-
-
-def echo(frame: memoryview, connection: Connection) -> Answer:
-    return [framed(bytes(frame))]
-
-
-def run(scenario: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(scenario, 20))
 
 
 def test_answers_come_in_order_however_the_bytes_arrive() -> None:
@@ -138,106 +85,6 @@ def test_no_answer_means_none(tmp_path: Path) -> None:
         async with serving(handler) as (_, host, port), client(host, port) as (reader, writer):
             writer.write(framed(b"quiet") + framed(b"loud"))
             assert await answer_of(reader) == b"loud"
-
-    run(scenario())
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> Iterator[tuple[int, bytes]]:
-    content = os.urandom(9 * 1024 * 1024)
-    path = tmp_path / "data"
-    path.write_bytes(content)
-    fd = os.open(path, os.O_RDONLY)
-    yield fd, content
-    os.close(fd)
-
-
-def spans_reply(fd: int, spans: list[tuple[int, int]], released: list[int]) -> Reply:
-    length = sum(size for _, size in spans)
-    body = LogSlice(
-        tuple(FileSpan(fd, at, size) for at, size in spans), length, (), on_release=lambda: released.append(length)
-    )
-    return [(length + 6).to_bytes(4, "big") + b"abc", body, b"def"]
-
-
-@pytest.mark.parametrize("spans", [[(5, 100)], [(0, 9 * 1024 * 1024)], [(100, 20_000), (70_000, 65_537), (3, 1)]])
-def test_spans_go_out_between_header_and_tail(file: tuple[int, bytes], spans: list[tuple[int, int]]) -> None:
-    async def scenario() -> None:
-        fd, content = file
-        released: list[int] = []
-        async with talking(lambda frame, connection: spans_reply(fd, spans, released)) as (reader, writer):
-            writer.write(framed(b"1") + framed(b"2"))
-            for _ in range(2):
-                body = await answer_of(reader)
-                assert body == b"abc" + b"".join(content[at : at + size] for at, size in spans) + b"def"
-        assert len(released) == 2
-
-    run(scenario())
-
-
-def test_cold_spans_are_read_by_a_thread_first(file: tuple[int, bytes], monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario() -> None:
-        fd, content = file
-        reads: list[ColdRead] = []
-        warm_to = [0]
-
-        def resident(fd: int, position: int, stop: int) -> int:
-            return min(stop, max(position, warm_to[0]))
-
-        def run_read(read: ColdRead) -> None:
-            reads.append(read)
-            warm_to[0] = read.position + read.length
-
-        monkeypatch.setattr(sending, "resident_until", resident)
-        monkeypatch.setattr(ColdRead, "run", run_read)
-        released: list[int] = []
-        size = 3 * 1024 * 1024 + 17
-        async with talking(lambda frame, connection: spans_reply(fd, [(1, size)], released)) as (reader, writer):
-            writer.write(framed(b"1"))
-            assert await answer_of(reader) == b"abc" + content[1 : 1 + size] + b"def"
-        assert [read.position for read in reads] == [1 + n * sending.COLD_BYTES for n in range(4)]
-        assert released == [size]
-
-    run(scenario())
-
-
-def test_evicted_pages_are_seen_as_cold_and_read(file: tuple[int, bytes]) -> None:
-    fd, content = file
-    os.fsync(fd)
-    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-    if resident_until(fd, 0, len(content)) == len(content):
-        pytest.skip("this file system keeps its pages or cannot be probed")
-    cold = resident_until(fd, 0, len(content))
-    ColdRead(fd, cold, len(content) - cold).run()
-    assert resident_until(fd, 0, len(content)) == len(content)
-
-
-def test_slices_of_a_client_that_leaves_are_released(file: tuple[int, bytes]) -> None:
-    async def scenario() -> None:
-        fd, content = file
-        released: list[int] = []
-        async with serving(lambda frame, connection: spans_reply(fd, [(0, len(content))], released)) as (served, *at):
-            async with client(*at) as (reader, writer):
-                writer.write(framed(b"1"))
-                await reader.readexactly(10)
-                writer.transport.abort()
-            while served.connections:
-                await asyncio.sleep(0)
-        assert released == [len(content)]
-
-    run(scenario())
-
-
-def test_a_span_whose_file_was_cut_closes_the_connection(file: tuple[int, bytes], tmp_path: Path) -> None:
-    async def scenario() -> None:
-        fd, content = file
-        released: list[int] = []
-        spans = [(len(content) - 100_000, 200_000)]
-        async with talking(lambda frame, connection: spans_reply(fd, spans, released)) as (reader, writer):
-            writer.write(framed(b"1"))
-            with pytest.raises(asyncio.IncompleteReadError):
-                await answer_of(reader)
-        assert released == [200_000]
 
     run(scenario())
 
@@ -319,33 +166,6 @@ def test_idle_connections_are_closed_and_busy_ones_are_not() -> None:
             let_go.set()
             assert await answer_of(busy) == b"done"
             idle_writer.close()
-        await served.stop(0)
-
-    run(scenario())
-
-
-def test_a_client_that_does_not_take_its_answer_is_closed_and_its_slices_released(file: tuple[int, bytes]) -> None:
-    async def scenario() -> None:
-        fd, content = file
-        clock = FakeClock()
-        released: list[int] = []
-        begun = asyncio.Event()
-
-        def handler(frame: memoryview, connection: Connection) -> Answer:
-            begun.set()
-            return spans_reply(fd, [(0, len(content))] * 4, released)
-
-        served = Server(handler, Limits(idle_ms=1000), clock, READERS)
-        with socket.create_connection(served.listen("127.0.0.1", 0)) as sock:
-            sock.setblocking(False)
-            await asyncio.get_running_loop().sock_sendall(sock, framed(b"x"))
-            await begun.wait()
-            for _ in range(3):
-                served._sweep()
-                clock.advance(1001)
-                await asyncio.sleep(0)
-            assert served.connections == 0
-            assert released == [4 * len(content)]
         await served.stop(0)
 
     run(scenario())

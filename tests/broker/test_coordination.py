@@ -10,7 +10,8 @@ from confluent_kafka.admin import AdminClient
 from kafka import KafkaProducer
 from kafka.errors import KafkaError
 
-from broker.running import Client, Running, running
+from broker.client import Client
+from broker.running import Running, running
 from kit import traffic
 from tierd.broker.groups.codec import decode_group, decode_key
 from tierd.broker.groups.model import StoredGroup

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.running import T0, Client, FileTier, Running, batch, offsets_of, running
+from broker.client import T0, Client, batch, offsets_of
+from broker.file_tier import FileTier
+from broker.running import Running, running
 from tierd.base.errors import CorruptFile, RemoteUnavailable
 from tierd.broker import remote_reads
 from tierd.remote.view import Claim, ClaimState

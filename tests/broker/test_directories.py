@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from broker.running import Client, Running, batch, offsets_of, settings
+from broker.client import Client, batch, offsets_of
+from broker.running import Running, settings
 from kit.clock import FakeClock
 from kit.failing_disk import FailingDisk
 from tierd.base.clock import SystemClock

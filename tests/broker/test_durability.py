@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.running import T0, Client, Running, batch, offsets_of, settings
+from broker.client import T0, Client, batch, offsets_of
+from broker.running import Running, settings
 from kit.clock import FakeClock
 from kit.failing_disk import FailingDisk
 from tierd.broker import housekeeping

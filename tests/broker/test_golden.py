@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from crc32c import crc32c
 
-from broker.running import Client, FileTier, batch, offsets_of, running
+from broker.client import Client, batch, offsets_of
+from broker.file_tier import FileTier
+from broker.running import running
 from kit.answers import check
 from kit.golden import golden
 from tierd.wire.errors import ErrorCode

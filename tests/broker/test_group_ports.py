@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.running import Client, FileTier, Running, running
+from broker.client import Client
+from broker.file_tier import FileTier
+from broker.running import Running, running
 from tierd.base.ids import PartitionId
 from tierd.broker.group_ports import NotHere
 from tierd.storage.batch import encode_batch, walk

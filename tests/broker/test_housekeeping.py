@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.running import T0, Client, FileTier, Running, batch, offsets_of, running
+from broker.client import T0, Client, batch, offsets_of
+from broker.file_tier import FileTier
+from broker.running import Running, running
 from kit.clock import FakeClock
 from tierd.base.errors import RemoteUnavailable
 from tierd.base.ids import PartitionId, TopicPartition, Uuid

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from broker.running import Client, FileTier, Running, batch, offsets_of, running
+from broker.client import Client, batch, offsets_of
+from broker.file_tier import FileTier
+from broker.running import Running, running
 from kit.clock import FakeClock
 from tierd.base.errors import DiskFull, StartRefused
 from tierd.base.ids import TopicPartition, Uuid

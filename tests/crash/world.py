@@ -7,7 +7,7 @@ from enum import Enum, auto
 from pathlib import Path
 from random import Random
 
-from broker.running import Client
+from broker.client import Client
 from kit import bucket
 from kit.history import Batch, History, archived, batches
 from kit.machine import Life, Machine, hang_up

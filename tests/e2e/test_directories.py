@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from broker.running import Client, batch, offsets_of
+from broker.client import Client, batch, offsets_of
 from kit import kafka, mounts, traffic
 from kit.daemon import Daemon, DidNotStart
 from tierd.wire.errors import ErrorCode

@@ -56,6 +56,9 @@ class Moves:
         self._tier = tier
         self._swap_bytes = swap_bytes
         self._moves: dict[PartitionId, Move] = {}
+        self.idle = asyncio.Event()
+        """Set while no partition is on its way or waits for its turn."""
+        self.idle.set()
         self._queue: asyncio.Queue[Move] = asyncio.Queue()
         self._thread = ThreadPoolExecutor(1, "move")
         self._stopping = False
@@ -90,6 +93,7 @@ class Moves:
         self._partitions.registry.note_move(row)
         move = self._moves[partition.id] = Move(partition, target)
         target.moving_in += 1
+        self.idle.clear()
         self._queue.put_nowait(move)
 
     def cancel(self, part: PartitionId) -> None:
@@ -104,6 +108,8 @@ class Moves:
         move.cancelled = True
         move.target.moving_in -= 1
         del self._moves[move.partition.id]
+        if not self._moves:
+            self.idle.set()
 
     async def run(self) -> None:
         """Until `stop`. Moves that are not done then begin anew at the next start."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tierd.storage.compaction.batches import LastBatch
 from tierd.storage.compaction.job import CleanedGroup, CleanJob, CleanReport, Source
-from tierd.storage.compaction.plan import CleanPlan, plan_clean
+from tierd.storage.compaction.plan import CleanPlan, cleanable, plan_clean
 from tierd.storage.compaction.swap import swap_in
 from tierd.storage.context import LogContext
 from tierd.storage.errors import StorageFailed
@@ -41,11 +41,15 @@ class Compaction:
         """Below this offset all is clean; None before the first cleaning. What `cleaner-offset-checkpoint` keeps."""
         self.running = False
         """Closed segments may be replaced: nobody may begin to copy one."""
+        self.finished_ms: int | None = None
+        """Wall clock of the last cleaning of this run."""
+        self.problem: str | None = None
+        """Why the last try failed; None once one has succeeded."""
 
     def rehomed(self, context: LogContext) -> "Compaction":
         """The same in another data directory; none is running."""
         moved = Compaction(self._log, self._segments, self._snapshots, context, self._producers)
-        moved.cleaned_to = self.cleaned_to
+        moved.cleaned_to, moved.finished_ms, moved.problem = self.cleaned_to, self.finished_ms, self.problem
         return moved
 
     def know(self, cleaned_to: int | None) -> None:
@@ -55,6 +59,10 @@ class Compaction:
     def plan(self, copied_to: int | None, now_ms: int) -> CleanPlan | None:
         """What to clean now. Raises CorruptFile, OSError."""
         return plan_clean(self._log.view(), copied_to, self._first_timestamp, now_ms)
+
+    def dirty(self, copied_to: int | None) -> CleanPlan | None:
+        """What could be cleaned now, worth it or not; None when nothing is dirty. Raises CorruptFile, OSError."""
+        return cleanable(self._log.view(), copied_to, self._context.clock.now_ms())
 
     def job(
         self, plan: CleanPlan, *, now_ms: int, keep_deletes: bool, memory_bytes: int, reserve_bytes: int
@@ -103,6 +111,7 @@ class Compaction:
     def finished(self, report: CleanReport) -> None:
         """All swaps of a cleaning are durable."""
         self.cleaned_to = max(self.cleaned_to or 0, report.cleaned_to)
+        self.finished_ms, self.problem = self._context.clock.now_ms(), None
 
     def _aborted(self, start: int, stop: int) -> tuple[AbortedEntry, ...]:
         """Aborted transactions that reach into [start, stop), wherever their markers are."""

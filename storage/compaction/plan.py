@@ -20,14 +20,28 @@ class CleanPlan:
     start: int
     first_dirty: int
     stop: int
-    ratio: float
-    """Dirty bytes / all bytes of the range: of several partitions the dirtiest is cleaned first."""
+    dirty_bytes: int
+    clean_bytes: int
+
+    @property
+    def ratio(self) -> float:
+        """Of several partitions the dirtiest is cleaned first."""
+        return self.dirty_bytes / (self.clean_bytes + self.dirty_bytes)
 
 
 def plan_clean(
     view: PartitionView, copied_to: int | None, first_timestamp: FirstTimestamp, now_ms: int
 ) -> CleanPlan | None:
-    """None when there is nothing to clean, or too little yet.
+    """None when there is nothing to clean, or too little yet."""
+    found = cleanable(view, copied_to, now_ms)
+    if found is None or found.ratio > view.settings.min_cleanable_dirty_ratio:
+        return found
+    dirty = [segment for segment in view.closed if segment.next_base > found.first_dirty]
+    return found if _overdue(view, dirty, first_timestamp, now_ms) else None
+
+
+def cleanable(view: PartitionView, copied_to: int | None, now_ms: int) -> CleanPlan | None:
+    """All that may be cleaned now, worth it or not; None when nothing of it is dirty.
 
     Safety: never the active segment, never at or above the last stable offset or the recovery point, never a segment
     that begins below *copied_to*.
@@ -42,15 +56,18 @@ def plan_clean(
     limit = min(view.last_stable, view.recovery_point)
     if settings.min_compaction_lag_ms > 0:
         limit = min(limit, _young_from(dirty, now_ms - settings.min_compaction_lag_ms))
-    cleanable = [segment for segment in dirty if segment.next_base <= limit]
-    dirty_bytes = sum(segment.size_bytes for segment in cleanable)
+    free = [segment for segment in dirty if segment.next_base <= limit]
+    dirty_bytes = sum(segment.size_bytes for segment in free)
     if not dirty_bytes:
         return None
     clean_bytes = sum(segment.size_bytes for segment in segments if segment.base < first_dirty)
-    ratio = dirty_bytes / (clean_bytes + dirty_bytes)
-    if ratio <= settings.min_cleanable_dirty_ratio and not _overdue(view, dirty, first_timestamp, now_ms):
-        return None
-    return CleanPlan(start=start, first_dirty=first_dirty, stop=cleanable[-1].next_base, ratio=ratio)
+    return CleanPlan(
+        start=start,
+        first_dirty=first_dirty,
+        stop=free[-1].next_base,
+        dirty_bytes=dirty_bytes,
+        clean_bytes=clean_bytes,
+    )
 
 
 def _young_from(dirty: Sequence[SegmentView], before_ms: int) -> int:

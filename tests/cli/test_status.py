@@ -24,6 +24,7 @@ COLUMNS = {
     "local_bytes",
     "remote_bytes",
     "oldest_uncopied_ms",
+    "compaction",
     "waiting",
 }
 ROW = {
@@ -70,6 +71,26 @@ def test_what_is_lost_is_said(capsys: pytest.CaptureFixture[str], tmp_path: Path
         ended = tierd(capsys, "status", "--state", tmp_path / "u")
     assert ended.out.splitlines()[-2].startswith("/d/t-0 is not opened: ")
     assert ended.out.splitlines()[-1].startswith("2 damaged files")
+
+
+def test_what_compaction_has_to_do_is_said(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    clean = {
+        "cleaned_to": 80,
+        "dirty_bytes": 0,
+        "dirty_ratio": 0.0,
+        "running": False,
+        "finished_ms": 1,
+        "problem": None,
+    }
+    dirty = {**clean, "dirty_bytes": 2048, "dirty_ratio": 0.428}
+    bad = {**clean, "dirty_bytes": None, "dirty_ratio": None, "problem": "a segment: the CRC does not match"}
+    told = [{**ROW, "partition": number, "compaction": facts} for number, facts in enumerate((None, clean, dirty, bad))]
+    with answering(tmp_path / "s", {"result": {**DOCUMENT, "partitions": told}, "exit": 0}):
+        ended = tierd(capsys, "status", "--state", tmp_path / "s")
+    assert ended.out.splitlines()[-2:] == [
+        "to be cleaned: 1 of 3 compacted partitions, most of it orders-2's: 2.0 KiB, 43% of what may be cleaned there",
+        "orders-3 could not be cleaned: a segment: the CRC does not match",
+    ]
 
 
 def rows(capsys: pytest.CaptureFixture[str], *words: str | Path) -> dict[str, dict[str, Any]]:

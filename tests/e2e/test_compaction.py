@@ -81,6 +81,11 @@ def test_a_compacted_topic_shrinks_and_keeps_the_latest(tmp_path: Path) -> None:
         messages = read(tierd, "c")
         assert known(messages) == wanted
         assert len(messages) < RECORDS / 2
+        facts = tierd.partition("c")["compaction"]
+        assert facts["cleaned_to"] > 0
+        assert facts["dirty_ratio"] <= 0.1
+        assert facts["finished_ms"] > 0
+        assert facts["problem"] is None
         wanted |= write(tierd, "c", RECORDS)
         assert tierd.stop() == 0
         tierd.start()

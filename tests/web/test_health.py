@@ -21,6 +21,14 @@ ROW = {
     "local_bytes": 1000,
     "remote_bytes": 2000,
     "oldest_uncopied_ms": None,
+    "compaction": {
+        "cleaned_to": 80,
+        "dirty_bytes": 100,
+        "dirty_ratio": 0.25,
+        "running": False,
+        "finished_ms": 1_700_000_000_500,
+        "problem": "the CRC does not match",
+    },
 }
 
 
@@ -57,6 +65,8 @@ def test_metrics_are_prometheus_text() -> None:
     families = {family.name: family for family in text_string_to_metric_families(asyncio.run(run()))}
     (end,) = families["tierd_log_end_offset"].samples
     assert end.value == 90
+    names = ("dirty_ratio", "dirty_bytes", "last_cleaned_timestamp_seconds", "uncleanable")
+    assert [families[f"tierd_{name}"].samples[0].value for name in names] == [0.25, 100, 1_700_000_000.5, 1]
     assert end.labels == {"topic": 'we"ird', "partition": "3"}
     assert "tierd_copied_to_offset" not in families
     assert "tierd_oldest_uncopied_milliseconds" not in families

@@ -200,6 +200,7 @@ class Cleaning:
         if silent:
             log.warning("cleaning waits", extra=facts)
             return
+        partition.log.compaction.problem = facts["why"]
         self._counters.cleanings_failed += 1
         log.error("cleaning failed", extra=facts)
 

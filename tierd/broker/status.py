@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping
 
 from tierd import __version__
-from tierd.base.errors import RemoteUnavailable
+from tierd.base.errors import CorruptFile, RemoteUnavailable
 from tierd.base.ids import PartitionId
 from tierd.broker.homes import Home
 from tierd.broker.partition import Partition
@@ -83,6 +83,7 @@ def _offline_rows(
                     "remote_bytes": _remote_bytes(remote, has_tier),
                     "unpublished_log_start": None,
                     "oldest_uncopied_ms": None if tierer is None else tierer.oldest_uncopied_ms,
+                    "compaction": None,
                     "waiting": {"reason": "offline", "detail": away.reason},
                 }
             )
@@ -110,7 +111,29 @@ def _row(
         "remote_bytes": _remote_bytes(remote, has_tier and partition.tiered),
         "unpublished_log_start": partition.unpublished_start,
         "oldest_uncopied_ms": None if tierer is None else tierer.oldest_uncopied_ms,
+        "compaction": _compaction(partition),
         "waiting": None if waiting is None else {"reason": waiting.reason, "detail": waiting.detail},
+    }
+
+
+def _compaction(partition: Partition) -> dict[str, object] | None:
+    """Of a compacted partition: what is clean, how much of what may be cleaned is not, and why it could not be."""
+    if not partition.log.settings.compacted:
+        return None
+    state = partition.log.compaction
+    try:
+        dirty = state.dirty(partition.copied_to)
+    except (CorruptFile, OSError):
+        ratio = dirty_bytes = None  # the cleaner says what is wrong when it comes to it
+    else:
+        ratio, dirty_bytes = (0.0, 0) if dirty is None else (round(dirty.ratio, 4), dirty.dirty_bytes)
+    return {
+        "cleaned_to": state.cleaned_to,
+        "dirty_bytes": dirty_bytes,
+        "dirty_ratio": ratio,
+        "running": state.running,
+        "finished_ms": state.finished_ms,
+        "problem": state.problem,
     }
 
 

@@ -208,6 +208,7 @@ def _row(
         "local_bytes": sum(segment.size_bytes for segment in local.segments) if local else 0,
         "remote_bytes": remote.size_bytes if remote else None if layers.tiering else 0,
         "oldest_uncopied_ms": _oldest_uncopied_ms(local, copied_to, log_end) if tiered else None,
+        "compaction": None,  # only the daemon knows how far it has come
         "waiting": asdict(waiting) if waiting else None,
     }
 

@@ -1,6 +1,6 @@
 """`tierd status`: where each partition's data lies, from a running daemon or from its files."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -67,13 +67,20 @@ def _show(document: Mapping[str, Any]) -> None:
     # a pipe has no width: no line may be cut there
     console = Console()
     console.print(table) if console.is_terminal else Console(width=500).print(table, soft_wrap=True)
+    for line in _notes(document):
+        click.echo(line)
+
+
+def _notes(document: Mapping[str, Any]) -> Iterator[str]:
+    """What no column has room for."""
     for row in document["partitions"]:
         for start, stop in row.get("gaps") or ():
-            click.echo(f"{row['topic']}-{row['partition']}: offsets {start} to {stop - 1} are lost")
+            yield f"{row['topic']}-{row['partition']}: offsets {start} to {stop - 1} are lost"
+    yield from _cleaning(document["partitions"])
     for path in document.get("unidentified") or ():
-        click.echo(f"{path} is not opened: partition.metadata is missing or broken, and no registry knows the topic")
+        yield f"{path} is not opened: partition.metadata is missing or broken, and no registry knows the topic"
     if document.get("set_aside"):
-        click.echo(f"{document['set_aside']} damaged files or parts of them were set aside at this start")
+        yield f"{document['set_aside']} damaged files or parts of them were set aside at this start"
 
 
 def _cells(row: Mapping[str, Any]) -> list[str]:
@@ -87,6 +94,21 @@ def _cells(row: Mapping[str, Any]) -> list[str]:
         age(row["oldest_uncopied_ms"]),
         f"{waiting['reason']}: {waiting['detail']}" if waiting else "",
     ]
+
+
+def _cleaning(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """One line about all compacted partitions, one for each that could not be cleaned."""
+    found = [(f"{row['topic']}-{row['partition']}", row["compaction"]) for row in rows if row.get("compaction")]
+    dirty = [(facts["dirty_bytes"], name, facts["dirty_ratio"]) for name, facts in found if facts["dirty_bytes"]]
+    if dirty:
+        dirty_bytes, name, ratio = max(dirty)
+        yield (
+            f"to be cleaned: {len(dirty)} of {len(found)} compacted partitions, most of it {name}'s: "
+            f"{size(dirty_bytes)}, {ratio:.0%} of what may be cleaned there"
+        )
+    for name, facts in found:
+        if facts["problem"]:
+            yield f"{name} could not be cleaned: {facts['problem']}"
 
 
 def _or_dash(value: object) -> str:

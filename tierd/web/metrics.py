@@ -72,6 +72,22 @@ METRICS: tuple[MetricRule, ...] = (
         "Age of the oldest data that is only on the local disk. Absent: everything is copied, or nothing is to be.",
         _PARTITION,
     ),
+    MetricRule(
+        "tierd_dirty_ratio",
+        Kind.GAUGE,
+        "Of the bytes that compaction may clean, the part that it has not cleaned yet. Absent: not compacted.",
+        _PARTITION,
+    ),
+    MetricRule("tierd_dirty_bytes", Kind.GAUGE, "Bytes of that part.", _PARTITION),
+    MetricRule(
+        "tierd_last_cleaned_timestamp_seconds",
+        Kind.GAUGE,
+        "Unix time of the last cleaning since the start. Absent: none yet.",
+        _PARTITION,
+    ),
+    MetricRule(
+        "tierd_uncleanable", Kind.GAUGE, "1 when the last cleaning of the partition failed, else 0.", _PARTITION
+    ),
 )
 
 _RULES = {rule.name: rule for rule in METRICS}
@@ -111,6 +127,15 @@ def partition_samples(row: Mapping[str, object]) -> Iterator[Sample]:
     gaps = row.get("gaps")
     if isinstance(gaps, list):
         yield Sample("tierd_lost_offsets", sum(stop - start for start, stop in gaps), labels)
+    compaction = row.get("compaction")
+    if isinstance(compaction, dict):
+        finished_ms = compaction["finished_ms"]
+        yield Sample("tierd_dirty_ratio", compaction["dirty_ratio"], labels)
+        yield Sample("tierd_dirty_bytes", compaction["dirty_bytes"], labels)
+        yield Sample(
+            "tierd_last_cleaned_timestamp_seconds", None if finished_ms is None else finished_ms / 1000, labels
+        )
+        yield Sample("tierd_uncleanable", int(compaction["problem"] is not None), labels)
 
 
 class BrokerNumbers(Protocol):

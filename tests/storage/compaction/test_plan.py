@@ -41,7 +41,7 @@ def planned(found: PartitionView, copied_to: int | None = None) -> CleanPlan | N
 
 
 def test_all_closed_segments_at_first() -> None:
-    assert planned(view([100, 100])) == CleanPlan(start=0, first_dirty=0, stop=20, ratio=1.0)
+    assert planned(view([100, 100])) == CleanPlan(start=0, first_dirty=0, stop=20, dirty_bytes=200, clean_bytes=0)
 
 
 def test_only_compacted_topics() -> None:
@@ -86,7 +86,9 @@ def test_the_longest_lag_cleans_whatever_the_ratio() -> None:
 
 
 def test_with_a_bucket_only_whole_segments_above_its_copied_end() -> None:
-    assert planned(view([100, 100, 100]), copied_to=20) == CleanPlan(start=20, first_dirty=20, stop=30, ratio=1.0)
+    assert planned(view([100, 100, 100]), copied_to=20) == CleanPlan(
+        start=20, first_dirty=20, stop=30, dirty_bytes=100, clean_bytes=0
+    )
     assert planned(view([100, 100, 100]), copied_to=25) is None
     assert planned(view([100, 100, 100], cleaned_to=30), copied_to=10) is None
 

@@ -30,8 +30,6 @@ from tierd.storage.view import PartitionView
 
 log = logging.getLogger(__name__)
 
-_EXPIRE_EVERY_MS = 600_000
-
 
 class Log(ReadableLog):
     """See the module."""
@@ -46,7 +44,6 @@ class Log(ReadableLog):
         self.compaction = Compaction(self, self._segments, self._snapshots, context, lambda: self._producers)
         self.failed: str | None = None
         """Why the log takes no more appends, after a write or flush whose outcome is unknown."""
-        self._expire_at_ms = 0
         self._begun = False
 
     # -- beginning a run --
@@ -116,7 +113,7 @@ class Log(ReadableLog):
         header = check_batch(records, settings, now_ms, internal=internal, where=self._where)
         if internal:
             self._producers.check_epoch(header)
-        elif header.attributes & TRANSACTIONAL and not in_transaction:
+        elif header.attributes & TRANSACTIONAL and not (in_transaction and header.producer_id >= 0):
             raise TransactionRefused(f"producer {header.producer_id} has no transaction that includes this partition")
         elif header.producer_id >= 0:
             known = self._producers.check(header)
@@ -199,14 +196,15 @@ class Log(ReadableLog):
         return True
 
     def maybe_roll(self, now_ms: int) -> bool:
-        """Housekeeping: roll a segment that has been written to for `segment.ms`, forget silent producers."""
-        if now_ms >= self._expire_at_ms:
-            self._expire_at_ms = now_ms + _EXPIRE_EVERY_MS
-            self._producers.expire(now_ms)
+        """Housekeeping: roll a segment that has been written to for `segment.ms`."""
         first_ms, segment_ms = self._segments.active.first_append_ms, self._settings.roll_ms
         if first_ms is None or segment_ms is None or now_ms - first_ms <= segment_ms:
             return False
         return self.roll()
+
+    def expire_producers(self, now_ms: int, after_ms: int) -> int:
+        """Housekeeping: forget producers silent for *after_ms* without an open transaction; how many."""
+        return self._producers.expire(now_ms, after_ms)
 
     def view(self) -> PartitionView:
         """The whole state, as the tierer plans with it. Raises OSError."""

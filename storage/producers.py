@@ -15,8 +15,6 @@ from tierd.storage.snapshot import ProducerEntry
 
 REMEMBERED_BATCHES = 5
 """Duplicates of this many batches are recognised; a client may have as many requests in flight."""
-EXPIRE_MS = 86_400_000
-"""A producer unheard of for so long is forgotten, unless its transaction is open (Kafka's default)."""
 _SEQUENCES = 2**31
 
 
@@ -231,12 +229,12 @@ class Producers:
         producer.seen_ms = seen_ms
         return producer
 
-    def expire(self, now_ms: int) -> int:
-        """Forget producers unheard of for EXPIRE_MS, those with an open transaction apart; give their number."""
+    def expire(self, now_ms: int, after_ms: int) -> int:
+        """Forget producers unheard of for *after_ms*, those with an open transaction apart; give their number."""
         gone = [
             producer.producer_id
             for producer in self._producers.values()
-            if producer.txn_first_offset is None and now_ms - producer.seen_ms > EXPIRE_MS
+            if producer.txn_first_offset is None and now_ms - producer.seen_ms > after_ms
         ]
         for producer_id in gone:
             del self._producers[producer_id]
@@ -249,7 +247,7 @@ class Producers:
     @classmethod
     def from_entries(cls, entries: Iterable[ProducerEntry], seen_ms: int) -> "Producers":
         """The state that a snapshot holds. Being loaded counts as being heard of: Kafka drops those whose *record*
-        time is old, and so takes a retry of old data for new; keeping them is the safe side, EXPIRE_MS bounds it."""
+        time is old, and so takes a retry of old data for new; keeping them is the safe side, `expire` bounds it."""
         self = cls()
         for entry in entries:
             producer = self._producers[entry.producer_id] = Producer(entry.producer_id, entry.epoch)

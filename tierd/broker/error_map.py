@@ -3,7 +3,9 @@
 from tierd.base.errors import CorruptFile, DiskFull, TierdError
 from tierd.storage.errors import (
     BatchTooLarge,
+    CoordinatorFenced,
     CorruptBatch,
+    InTransaction,
     InvalidRecord,
     InvalidTimestamp,
     OutOfOrderSequence,
@@ -22,6 +24,8 @@ _CODES: dict[type[Exception], ErrorCode] = {
     InvalidRecord: ErrorCode.INVALID_RECORD,
     InvalidTimestamp: ErrorCode.INVALID_TIMESTAMP,
     TransactionRefused: ErrorCode.INVALID_TXN_STATE,
+    InTransaction: ErrorCode.INVALID_TXN_STATE,
+    CoordinatorFenced: ErrorCode.TRANSACTION_COORDINATOR_FENCED,
     DiskFull: ErrorCode.KAFKA_STORAGE_ERROR,
     StorageFailed: ErrorCode.KAFKA_STORAGE_ERROR,
     CorruptFile: ErrorCode.KAFKA_STORAGE_ERROR,

@@ -26,6 +26,9 @@ IDLE_TICK_S = 5.0
 FREQUENT_MS, RARE_MS = 5_000, 60_000
 """Kafka writes high watermarks every 5 s, recovery points and log starts every 60 s."""
 ROLL_CHECK_MS = 10_000
+EXPIRY_CHECK_MS = 600_000
+"""As Kafka: how often silent producers are looked for, or as often as they expire when that is sooner."""
+PRODUCER_EXPIRY_MS = 86_400_000
 _A_TURN = 100
 """Partitions looked at before the loop serves others again."""
 
@@ -34,12 +37,19 @@ class Housekeeping:
     """Loop thread only. `run` is one task; `appended` tells it that there is something to do."""
 
     def __init__(
-        self, partitions: Partitions, tier: RemoteTier | None, clock: Clock, *, retention_check_ms: int = 30_000
+        self,
+        partitions: Partitions,
+        tier: RemoteTier | None,
+        clock: Clock,
+        *,
+        retention_check_ms: int = 30_000,
+        producer_expiry_ms: int = PRODUCER_EXPIRY_MS,
     ) -> None:
         self._partitions = partitions
         self._tier = tier
         self._clock = clock
         self._retention_check_ms = retention_check_ms
+        self._producer_expiry_ms = producer_expiry_ms
         self._thread = ThreadPoolExecutor(1, "flush")
         self._dirty: dict[Partition, None] = {}
         self._stopped = asyncio.Event()
@@ -89,6 +99,8 @@ class Housekeeping:
         """All that is due now."""
         if self._is_due("rolls", ROLL_CHECK_MS):
             await self._roll_old()
+        if self._is_due("producers", min(EXPIRY_CHECK_MS, self._producer_expiry_ms)):
+            await self._expire_producers()
         dirty, self._dirty = self._dirty, {}
         if dirty:
             self._touched()
@@ -155,6 +167,13 @@ class Housekeeping:
                 continue
             if rolled:
                 self._dirty[partition] = None
+            if number % _A_TURN == _A_TURN - 1:
+                await asyncio.sleep(0)
+
+    async def _expire_producers(self) -> None:
+        now_ms = self._clock.now_ms()
+        for number, partition in enumerate(self._partitions):
+            partition.log.expire_producers(now_ms, self._producer_expiry_ms)
             if number % _A_TURN == _A_TURN - 1:
                 await asyncio.sleep(0)
 

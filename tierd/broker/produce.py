@@ -10,6 +10,7 @@ from typing import Any
 
 from tierd.base.clock import Clock
 from tierd.base.errors import TierdError
+from tierd.base.ids import TopicPartition
 from tierd.broker.commits import Commits
 from tierd.broker.connection import Answer, CloseQuietly
 from tierd.broker.counters import Counters
@@ -17,12 +18,14 @@ from tierd.broker.error_map import code_of, refused
 from tierd.broker.partition import Partition
 from tierd.broker.partitions import Partitions
 from tierd.broker.ports import RemoteTier
+from tierd.broker.produce_gate import NoTransactions, ProduceGate, Question, Refusals
+from tierd.broker.transactions.ports import Verifier
 from tierd.remote.view import ClaimState
 from tierd.storage.errors import AppendRefused, StorageFailed, TransactionRefused
 from tierd.wire.api import PRODUCE_SERVED_FROM
 from tierd.wire.errors import ErrorCode
 from tierd.wire.header import RequestHeader, parse_request_header
-from tierd.wire.produce import PartitionProduced, decode_produce, encode_produce_response
+from tierd.wire.produce import PartitionProduced, ProduceRequest, decode_produce, encode_produce_response
 from tierd.wire.produce_shape import ProduceShapes
 
 log = logging.getLogger(__name__)
@@ -31,9 +34,15 @@ _ATTRIBUTES_AT = 22  # second byte of the batch's attributes
 _CODEC_BITS = 0x07
 _ZSTD = 4
 _ZSTD_FROM = 7
-_ABORTABLE_FROM = 11
 _ALL = -1
 _ACKS = (_ALL, 0, 1)
+
+_REFUSED = {
+    ErrorCode.INVALID_TXN_STATE: "Partition was not added to the transaction",
+    ErrorCode.TRANSACTION_ABORTABLE: "Partition was not added to the transaction",
+    ErrorCode.NOT_ENOUGH_REPLICAS: "the transaction's coordinator cannot be asked now",
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING: "Transactional records contained more than one producer ID",
+}
 
 Topics = list[tuple[str, list[PartitionProduced]]]
 
@@ -49,6 +58,7 @@ class Produce:
         counters: Counters,
         commits: Commits,
         *,
+        verifier: Verifier | None = None,
         appended: Callable[[Partition], None],
     ) -> None:
         self._partitions = partitions
@@ -57,25 +67,48 @@ class Produce:
         self._tier = tier
         self._appended = appended
         self._commits = commits
+        self._gate = ProduceGate(partitions, verifier or NoTransactions())
         self._waits: list[tuple[PartitionProduced, asyncio.Future[None]]] = []
         """Rows of the request in work whose batches must be on the disk before it is answered."""
 
     def __call__(self, header: RequestHeader, frame: memoryview, position: int, shapes: ProduceShapes) -> Answer:
         """Append and answer; None for acks=0, where a failure closes the connection instead (CloseQuietly)."""
-        version = header.version
-        request = decode_produce(frame, position, version)
+        request = decode_produce(frame, position, header.version)
         shapes.learn(frame, header, request)
+        if request.transactional_id is None:
+            return self._answer(header, request, {})
+        question, refusals = self._gate.question(request, header.version)
+        if question is None:
+            return self._answer(header, request, refusals)
+        # The frame is the connection's; what waits needs its own.
+        own = decode_produce(memoryview(bytearray(frame)), position, header.version)
+        return self._ask_first(header, own, question, refusals)
+
+    async def _ask_first(
+        self, header: RequestHeader, request: ProduceRequest, question: Question, refusals: Refusals
+    ) -> bytes | None:
+        found = await self._gate.ask(question, header.version)
+        answer = self._answer(header, request, {**refusals, **found})
+        return answer if answer is None or isinstance(answer, bytes) else await answer
+
+    def _answer(
+        self, header: RequestHeader, request: ProduceRequest, refusals: Refusals
+    ) -> bytes | Coroutine[Any, Any, bytes] | None:
+        version = header.version
         stop = self._refuse_all(request.acks, version)
         now_ms = self._clock.now_ms()
+        transactional = request.transactional_id is not None
         topics: Topics = []
         failed = False
         for name, wanted in request.topics:
             rows = []
             for index, records in wanted:
-                if stop is None:
-                    row = self._append(name, index, records, request.transactional_id, version, now_ms, request.acks)
-                else:
+                if stop is not None:
                     row = PartitionProduced(index, stop)
+                elif refusals and (refusal := refusals.get(TopicPartition(name, index))) is not None:
+                    row = PartitionProduced(index, refusal, message=_REFUSED.get(refusal))
+                else:
+                    row = self._append(name, index, records, transactional, version, now_ms, request.acks)
                 failed = failed or row.error != 0
                 rows.append(row)
             topics.append((name, rows))
@@ -98,7 +131,7 @@ class Produce:
             return None
         shape, records = found
         version = frame[3]
-        row = self._append(shape.topic, shape.partition, records, None, version, self._clock.now_ms(), shape.acks)
+        row = self._append(shape.topic, shape.partition, records, False, version, self._clock.now_ms(), shape.acks)
         if row.error or row.base_offset is None or row.log_start is None or self._waits:
             header, _ = parse_request_header(frame)
             topics = [(shape.topic, [row])]
@@ -123,7 +156,7 @@ class Produce:
         topic: str,
         index: int,
         records: memoryview | None,
-        transactional_id: str | None,
+        transactional: bool,
         version: int,
         now_ms: int,
         acks: int,
@@ -139,9 +172,11 @@ class Produce:
             return PartitionProduced(index, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
         logged = partition.log
         try:
-            done = logged.append(records, now_ms=now_ms)
+            done = logged.append(records, now_ms=now_ms, in_transaction=transactional)
         except TransactionRefused as error:
-            return _refused_transaction(index, error, transactional_id, version)
+            # As Kafka says it: without a transactional id none is authorized.
+            unnamed = ErrorCode.INVALID_RECORD if transactional else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+            return PartitionProduced(index, unnamed, message=str(error))
         except AppendRefused as error:
             return refused(index, error, logged.log_start)
         except (TierdError, OSError) as error:
@@ -170,12 +205,3 @@ async def _answered(
     if failed:
         topics = [(name, [failed.get(id(row), row) for row in rows]) for name, rows in topics]
     return encode_produce_response(correlation_id, version, topics)
-
-
-def _refused_transaction(
-    index: int, error: TransactionRefused, transactional_id: str | None, version: int
-) -> PartitionProduced:
-    if transactional_id is None:
-        return PartitionProduced(index, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, message=str(error))
-    code = ErrorCode.TRANSACTION_ABORTABLE if version >= _ABORTABLE_FROM else ErrorCode.INVALID_TXN_STATE
-    return PartitionProduced(index, code, message=str(error))

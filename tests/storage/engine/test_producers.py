@@ -5,7 +5,7 @@ import pytest
 from kit.logs import T0, batch
 from tierd.storage.batch import BatchHeader, ControlType, encode_control_batch, parse_header
 from tierd.storage.errors import OutOfOrderSequence, ProducerFenced
-from tierd.storage.producers import EXPIRE_MS, Producers
+from tierd.storage.producers import Producers
 from tierd.storage.replay import take_in
 
 MAX_SEQUENCE = 2**31 - 1
@@ -117,7 +117,7 @@ def test_silent_producers_are_forgotten_but_for_open_transactions() -> None:
     producers.update(header(0, 0, pid=1), T0)
     producers.update(header(3, 0, pid=2, txn=True), T0)
     producers.update(header(6, 0, pid=3), T0 + 1)
-    assert producers.expire(T0 + EXPIRE_MS) == 0
-    assert producers.expire(T0 + EXPIRE_MS + 1) == 1
+    assert producers.expire(T0 + 1000, 1000) == 0
+    assert producers.expire(T0 + 1001, 1000) == 1
     assert [producer.producer_id for producer in producers.producers] == [2, 3]
     assert producers.largest_id == 3

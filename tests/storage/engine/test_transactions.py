@@ -8,7 +8,6 @@ import pytest
 from kit.logs import T0, Place, batch
 from tierd.storage.errors import CoordinatorFenced, InTransaction, ProducerFenced, TransactionRefused
 from tierd.storage.log import Log
-from tierd.storage.producers import EXPIRE_MS
 from tierd.storage.view import AbortedTxn
 
 
@@ -77,5 +76,5 @@ def test_a_batch_must_say_whether_it_belongs_to_the_transaction(log: Log) -> Non
 def test_a_transaction_that_is_open_keeps_its_producer(log: Log) -> None:
     log.append(transactional(0, 0), now_ms=T0, in_transaction=True)
     log.append(batch(producer=(8, 0, 0)), now_ms=T0)
-    log.maybe_roll(T0 + 2 * EXPIRE_MS)
+    assert log.expire_producers(T0 + 1001, 1000) == 1
     assert [producer.producer_id for producer in log.producers] == [7]

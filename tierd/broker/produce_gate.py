@@ -1,0 +1,114 @@
+"""Which transactional batches of a Produce request may be appended, as KIP-890 has it.
+
+A batch that goes on with a transaction that its partition knows is appended at once, as in Kafka; before the first one
+of a transaction in a partition the coordinator is asked. In between nothing is awaited, so a marker cannot slip in.
+"""
+
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from tierd.base.ids import TopicPartition
+from tierd.broker.partitions import Partitions
+from tierd.broker.transactions.ports import Verifier
+from tierd.storage.header import ATTRIBUTES_AT, HEADER_BYTES, TRANSACTIONAL
+from tierd.storage.log import Log
+from tierd.wire.errors import ErrorCode
+from tierd.wire.produce import ProduceRequest
+
+_ABORTABLE_FROM = 11
+_ADDS_FROM = 12
+_PRODUCER = struct.Struct(">qhi")  # id, epoch, base sequence
+_PRODUCER_AT = 43
+_UNREACHABLE = frozenset(
+    {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
+)
+
+Refusals = Mapping[TopicPartition, ErrorCode]
+
+
+class NoTransactions:
+    """A verifier that knows of no transaction."""
+
+    def covers(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Iterable[TopicPartition]
+    ) -> bool:
+        return False
+
+    async def verify(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Iterable[TopicPartition],
+        *,
+        add: bool,
+    ) -> Refusals:
+        return dict.fromkeys(partitions, ErrorCode.TRANSACTION_ABORTABLE)
+
+
+class Question(NamedTuple):
+    """What the coordinator must be asked before the request's batches may be appended."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    partitions: tuple[TopicPartition, ...]
+
+
+class ProduceGate:
+    """Loop thread only."""
+
+    def __init__(self, partitions: Partitions, verifier: Verifier) -> None:
+        self._partitions = partitions
+        self._verifier = verifier
+
+    def question(self, request: ProduceRequest, version: int) -> tuple[Question | None, Refusals]:
+        """What to ask, None: nothing; and what is refused without asking."""
+        assert request.transactional_id is not None
+        producers: set[tuple[int, int]] = set()
+        asked: list[TopicPartition] = []
+        refused: dict[TopicPartition, ErrorCode] = {}
+        for place, log, (producer_id, epoch, sequence) in self._transactional(request):
+            producers.add((producer_id, epoch))
+            if log.in_transaction(producer_id, epoch):
+                continue
+            if version >= _ADDS_FROM and sequence and not log.knows_producer(producer_id):
+                # Its epoch began with this transaction: an earlier batch is missing.
+                refused[place] = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+            else:
+                asked.append(place)
+        if len(producers) > 1:
+            places = (place for place, _, _ in self._transactional(request))
+            return None, dict.fromkeys(places, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        if not asked:
+            return None, refused
+        question = Question(request.transactional_id, *producers.pop(), tuple(asked))
+        return None if self._verifier.covers(*question) else question, refused
+
+    async def ask(self, question: Question, version: int) -> Refusals:
+        """What may not be appended; the rest may, until the next await."""
+        found = await self._verifier.verify(*question, add=version >= _ADDS_FROM)
+        return {place: _as_produce_knows(error, version) for place, error in found.items()}
+
+    def _transactional(self, request: ProduceRequest) -> Iterator[tuple[TopicPartition, Log, tuple[int, int, int]]]:
+        """Each batch that belongs to a transaction: its partition and producer id, epoch, sequence."""
+        for topic, wanted in request.topics:
+            for index, records in wanted:
+                if records is None or len(records) < HEADER_BYTES or not records[ATTRIBUTES_AT + 1] & TRANSACTIONAL:
+                    continue
+                partition = self._partitions.get(topic, index)
+                producer = _PRODUCER.unpack_from(records, _PRODUCER_AT)
+                if partition is not None and producer[0] >= 0:
+                    yield TopicPartition(topic, index), partition.log, producer
+
+
+def _as_produce_knows(error: ErrorCode, version: int) -> ErrorCode:
+    """The coordinator's code in the words of that version: what old clients cannot take makes them try again."""
+    if error is ErrorCode.TRANSACTION_ABORTABLE and version < _ABORTABLE_FROM:
+        return ErrorCode.INVALID_TXN_STATE
+    if error is ErrorCode.PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if error in _UNREACHABLE or (error is ErrorCode.CONCURRENT_TRANSACTIONS and version < _ADDS_FROM):
+        return ErrorCode.NOT_ENOUGH_REPLICAS
+    return error

@@ -12,7 +12,7 @@ alone. Commit value 1 has an expiry time at the end; it is written when an old c
 """
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from tierd.base.errors import CorruptFile
@@ -49,6 +49,8 @@ class Commit:
     topic_id: Uuid | None = None
     expire_ms: int | None = None
     """Only when the client asked for a retention time of its own (OffsetCommit 2-4)."""
+    written_at: int = field(default=0, compare=False)
+    """Offset of its record in the log."""
 
 
 def encode_commit_key(key: CommitKey) -> bytes:
@@ -119,7 +121,7 @@ def decode_key(raw: bytes, where: str) -> CommitKey | str | None:
         raise CorruptFile(where, 0, f"key of a group record: {error}") from error
 
 
-def decode_commit(raw: bytes, where: str) -> Commit:
+def decode_commit(raw: bytes, where: str, written_at: int = 0) -> Commit:
     """Raises CorruptFile, also for a version that is not known: an offset must not be lost in silence."""
     try:
         source = _Source(raw)
@@ -135,6 +137,7 @@ def decode_commit(raw: bytes, where: str) -> Commit:
             commit_ms=committed,
             topic_id=source.topic_id() if source.compact else None,
             expire_ms=_positive(source.i64()) if source.version == 1 else None,
+            written_at=written_at,
         )
     except (struct.error, IndexError, UnicodeDecodeError, BadFrame) as error:
         raise CorruptFile(where, 0, f"committed offset: {error}") from error

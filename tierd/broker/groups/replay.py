@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from tierd.broker.groups.codec import Commit, CommitKey, decode_commit, decode_group, decode_key
 from tierd.broker.groups.model import StoredGroup
+from tierd.broker.groups.pending import PendingOffsets, holds
 from tierd.storage.batch import BatchHeader, ControlType, parse_control, walk
 from tierd.storage.records import Record, iter_records
 
@@ -15,8 +16,8 @@ class Replay:
     where: str
     groups: dict[str, StoredGroup] = field(default_factory=dict)
     commits: dict[CommitKey, Commit] = field(default_factory=dict)
-    _open: dict[int, list[tuple[CommitKey, Commit | None]]] = field(default_factory=dict)
-    """Offsets committed inside transactions that have no marker yet, by producer id: not visible."""
+    pending: PendingOffsets = field(default_factory=PendingOffsets)
+    """What open transactions are about to commit."""
 
     def feed(self, chunk: bytes | memoryview) -> None:
         """Raises CorruptFile."""
@@ -28,28 +29,29 @@ class Replay:
 
     def _take(self, header: BatchHeader, record: Record) -> None:
         if header.control:
-            decided = self._open.pop(header.producer_id, [])
+            decided = self.pending.take(header.producer_id)
             if parse_control(record)[0] == ControlType.COMMIT:
-                for committed in decided:
-                    self._set(*committed)
+                held = {key: commit for key, commit in decided.items() if holds(self.commits.get(key), commit)}
+                self.commits.update(held)
             return
         if record.key is None:
             return
         key = decode_key(record.key, self.where)
         if isinstance(key, CommitKey):
-            commit = None if record.value is None else decode_commit(record.value, self.where)
-            if header.transactional:
-                self._open.setdefault(header.producer_id, []).append((key, commit))
-            else:
-                self._set(key, commit)
+            self._take_commit(header, record, key)
         elif key is not None:
             if record.value is None:
                 self.groups.pop(key, None)
             else:
                 self.groups[key] = decode_group(record.value, self.where)
 
-    def _set(self, key: CommitKey, commit: Commit | None) -> None:
-        if commit is None:
+    def _take_commit(self, header: BatchHeader, record: Record, key: CommitKey) -> None:
+        if record.value is None:
             self.commits.pop(key, None)
+            self.pending.drop(key)
+            return
+        commit = decode_commit(record.value, self.where, record.offset)
+        if header.transactional:
+            self.pending.put(header.producer_id, [(key, commit)])
         else:
             self.commits[key] = commit

@@ -258,6 +258,38 @@ class Cleaner(Section):
     ] = 128 * MIB
 
 
+class Groups(Section):
+    """Consumer groups."""
+
+    initial_delay_ms: Annotated[
+        int,
+        Setting(
+            "group.initial.rebalance.delay.ms",
+            Number(0, HOUR_MS, MILLIS),
+            "How long the first member of an empty group waits for others. 0 as in the configuration that Kafka ships: "
+            "a lone consumer starts at once. Where many start together 3s, as in Kafka's code, saves them rebalances.",
+        ),
+    ] = 0
+    max_size: Annotated[
+        int, Setting("group.max.size", Number(1, 2**31 - 1), "Members of one group; one more is refused.")
+    ] = 2**31 - 1
+    offset_metadata: Annotated[
+        int,
+        Setting(
+            "offset.metadata.max.bytes", Number(0, 32_767), "Largest metadata that goes with one committed offset."
+        ),
+    ] = 4096
+    memory_bytes: Annotated[
+        int,
+        Setting(
+            "tierd.groups.memory.bytes",
+            Number(MIB, unit=BYTES),
+            "Memory of all groups, their members and offsets, counted generously (a small group is 2 KiB). Beyond it "
+            "new ones are refused with POLICY_VIOLATION.",
+        ),
+    ] = 256 * MIB
+
+
 class Settings(Section):
     """Everything a daemon is told. Paths are absolute, `file:` URLs too; limits that are None do not exist."""
 
@@ -311,6 +343,7 @@ class Settings(Section):
     http: Http = Http()
     remote: Remote = Remote()
     cleaner: Cleaner = Cleaner()
+    groups: Groups = Groups()
     defaults: Mapping[str, str] = {}
     """`[defaults]` of the file: topic settings in Kafka's own form."""
     set_overrides: Mapping[str, str] = {}

@@ -23,6 +23,7 @@ from tierd.broker.fetch import Fetch
 from tierd.broker.group_ports import OffsetsTopic, OneNode, TopicIds, once_settled
 from tierd.broker.groups.coordinator import Coordinator
 from tierd.broker.groups.handlers import GroupHandlers
+from tierd.broker.groups.model import GroupLimits
 from tierd.broker.homes import Home, NoDirectoryLeft
 from tierd.broker.housekeeping import Housekeeping
 from tierd.broker.list_offsets import ListOffsets
@@ -80,7 +81,7 @@ class Broker:
         self._fetch = Fetch(partitions, self._reads, self.counters)
         self._readers = ThreadPoolExecutor(4, "reads")
         self._offsets = self._offsets_topic(clock)
-        self._coordinator = Coordinator(self._offsets, clock)
+        self._coordinator = Coordinator(self._offsets, clock, limits=_group_limits(settings))
         self._delete_records = DeleteRecords(partitions, tier)
         produce = Produce(partitions, tier, clock, self.counters, self.commits, appended=self.housekeeping.appended)
         control = self._control(ProducerIds(registry, clock, self._largest_producer_id), cluster_id)
@@ -225,3 +226,13 @@ class Broker:
     def _largest_producer_id(self) -> int | None:
         ids = [largest for partition in self.partitions if (largest := partition.log.largest_producer_id) is not None]
         return max(ids, default=None)
+
+
+def _group_limits(settings: Settings) -> GroupLimits:
+    groups = settings.groups
+    return GroupLimits(
+        initial_delay_ms=groups.initial_delay_ms,
+        max_size=groups.max_size,
+        offset_metadata=groups.offset_metadata,
+        memory_bytes=groups.memory_bytes,
+    )

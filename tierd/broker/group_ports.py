@@ -16,6 +16,7 @@ from tierd.broker.groups.ports import OFFSETS_TOPIC
 from tierd.broker.partition import Partition
 from tierd.broker.partitions import Partitions
 from tierd.broker.topics import Topics
+from tierd.config.topic import TopicSettings
 from tierd.storage.errors import StorageFailed
 from tierd.storage.header import parse_header
 from tierd.storage.view import LogSlice
@@ -47,6 +48,11 @@ class OffsetsTopic:
         self._commits = commits
         self._unsettled: set[asyncio.Future[None]] = set()
         self._default_partitions = default_partitions
+
+    @property
+    def max_batch_bytes(self) -> int:
+        topic = self._partitions.topic(OFFSETS_TOPIC)
+        return (TopicSettings() if topic is None else topic.settings).max_message_bytes
 
     def count(self) -> int | None:
         topic = self._partitions.topic(OFFSETS_TOPIC)

@@ -14,6 +14,7 @@ class FakeLog:
         self.broken = False
         self.unreadable = False
         self.read = 0
+        self.max_batch_bytes = 1 << 20
         self.on_append: Callable[[], None] = lambda: None
         self._partitions = partitions
         self._made = False

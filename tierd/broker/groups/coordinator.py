@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from tierd.base.clock import Clock
 from tierd.base.errors import TierdError
 from tierd.base.ids import Uuid
+from tierd.broker.groups import weight
 from tierd.broker.groups.codec import (
     Commit,
     CommitKey,
@@ -25,7 +26,8 @@ from tierd.broker.groups.codec import (
 from tierd.broker.groups.machine import Group
 from tierd.broker.groups.model import (
     Action,
-    GroupTimes,
+    GroupLimits,
+    Join,
     JoinAnswer,
     Persist,
     StoredGroup,
@@ -38,6 +40,10 @@ from tierd.storage.records import Record
 from tierd.wire.errors import ErrorCode
 
 log = logging.getLogger(__name__)
+
+_FORGET_EVERY_MS = 1_000
+_FORGET_AT_A_TIME = 500
+"""Of one shard."""
 
 Answer = JoinAnswer | SyncAnswer
 Row = tuple[bytes, bytes | None]
@@ -59,6 +65,14 @@ class NotReady(TierdError):
     """The group's partition is not there or cannot be read or written now; the client looks again later."""
 
 
+class GroupTooLarge(TierdError):
+    """The group's record is larger than the offsets topic takes; asking again changes nothing."""
+
+
+class NoRoom(TierdError):
+    """All groups together take the memory that is theirs; there is room again when some have ended."""
+
+
 @dataclass(slots=True)
 class Shard:
     """The groups of one partition of the topic."""
@@ -72,8 +86,11 @@ class Shard:
 class Coordinator:
     """Loop thread only."""
 
-    def __init__(self, offsets: OffsetsLog, clock: Clock, *, times: GroupTimes | None = None) -> None:
-        self.times = times or GroupTimes()
+    def __init__(self, offsets: OffsetsLog, clock: Clock, *, limits: GroupLimits | None = None) -> None:
+        self.limits = limits or GroupLimits()
+        self._forget_again_ms = 0
+        self.held_bytes = 0
+        """What all groups take, as `weight` counts it."""
         self._log = offsets
         self._clock = clock
         self._shards: dict[int, Shard] = {}
@@ -130,9 +147,12 @@ class Coordinator:
         shard = Shard(index)
         for key, commit in replay.commits.items():
             shard.commits.setdefault(key.group, {})[key.topic, key.partition] = commit
+        for group_id, commits in shard.commits.items():
+            self.held_bytes += weight.offsets_bytes(group_id) + weight.commits_bytes(commits, commits)
         for group_id, stored in replay.groups.items():
-            group = shard.groups[group_id] = Group(group_id, self.times)
+            group = shard.groups[group_id] = Group(group_id, self.limits)
             group.load(stored, self.now_ms())
+            self.recount(group)
             self.arm(shard, group)
         self._shards[index] = shard
         if replay.groups or replay.commits:
@@ -142,36 +162,104 @@ class Coordinator:
 
     # groups
 
-    def create(self, shard: Shard, group_id: str) -> Group:
-        """A new empty group, written. Raises NotReady."""
-        group = Group(group_id, self.times)
-        self._write(shard, [self._group_row(group_id, group.stored())])
+    def admit(self, shard: Shard, group_id: str, ask: Join) -> Group:
+        """The group that *ask* is for, made and written when it is a new one.
+
+        Raises GroupTooLarge and NoRoom when the group, or all groups, would become too large with the member, NotReady.
+        """
+        group = shard.groups.get(group_id)
+        made = group is None
+        if group is None:
+            group = Group(group_id, self.limits)
+            self.recount(group)
+        try:
+            self._check_room(group, ask)
+            if made:
+                self._write(shard, [self._group_row(group_id, group.stored())])
+        except TierdError:
+            if made:
+                self.held_bytes -= group.counted_bytes
+            raise
         shard.groups[group_id] = group
         return group
 
+    def _check_room(self, group: Group, ask: Join) -> None:
+        most_bytes = self._log.max_batch_bytes
+        growth_bytes = group.growth_bytes(ask)
+        # The count is above the record's size: only where it is not below the limit a closer look is needed.
+        if group.counted_bytes + growth_bytes > most_bytes and (size := group.stored_bytes(ask)) > most_bytes:
+            raise GroupTooLarge(f"a record of {size} bytes, {OFFSETS_TOPIC} takes {most_bytes}")
+        self._take(growth_bytes, group.id)
+        group.counted_bytes += growth_bytes
+
+    def _take(self, growth_bytes: int, group_id: str) -> None:
+        most_bytes = self.limits.memory_bytes
+        if growth_bytes > 0 and self.held_bytes + growth_bytes > most_bytes:
+            self._forget_idle(group_id)
+            if self.held_bytes + growth_bytes > most_bytes:
+                raise NoRoom(f"groups take {self.held_bytes} bytes, tierd.groups.memory.bytes is {most_bytes}")
+        self.held_bytes += growth_bytes
+
+    def _forget_idle(self, but: str) -> None:
+        """Delete groups that have neither members nor offsets, as Kafka does after a while; not too often, a few."""
+        now_ms = self.now_ms()
+        if now_ms < self._forget_again_ms:
+            return
+        self._forget_again_ms = now_ms + _FORGET_EVERY_MS
+        for shard in self._shards.values():
+            idle = (group for group in shard.groups.values() if group.idle and not shard.commits.get(group.id))
+            gone = list(itertools.islice((group for group in idle if group.id != but), _FORGET_AT_A_TIME))
+            if gone:
+                self._write(shard, [(encode_group_key(group.id), None) for group in gone])
+            for group in gone:
+                self.act(shard, group, group.die())
+                del shard.groups[group.id]
+                self.held_bytes -= group.counted_bytes
+
+    def recount(self, group: Group) -> None:
+        """Call when members have gone: what was put down to them is free again."""
+        now_bytes = group.held_bytes()
+        self.held_bytes += now_bytes - group.counted_bytes
+        group.counted_bytes = now_bytes
+
     def act(self, shard: Shard, group: Group, actions: Sequence[Action]) -> None:
         """Do what the machine says: persist first, then answer. When persisting fails the answers become errors."""
-        failed = False
+        failed: ErrorCode | None = None
         for action in actions:
             if isinstance(action, Persist):
-                try:
-                    self._write(shard, [self._group_row(group.id, action.group)])
-                except NotReady as error:
-                    failed = True
-                    log.warning("group not written", extra={"group": group.id, "error": str(error)})
+                failed = self._persist(shard, group, action) or failed
             else:
-                _answer(action.ticket, _refused(action.answer) if failed else action.answer)
-        if failed:
+                _answer(action.ticket, action.answer if failed is None else _refused(action.answer, failed))
+        if failed is not None:
             self.act(shard, group, group.store_failed(self.now_ms()))
         self.arm(shard, group)
 
+    def _persist(self, shard: Shard, group: Group, action: Persist) -> ErrorCode | None:
+        """What to answer, as Kafka does, when the group cannot be written."""
+        try:
+            self._write(shard, [self._group_row(group.id, action.group)], self._log.max_batch_bytes)
+        except (NotReady, GroupTooLarge) as error:
+            log.warning("group not written", extra={"group": group.id, "error": str(error)})
+            too_large = isinstance(error, GroupTooLarge)
+            return ErrorCode.UNKNOWN_SERVER_ERROR if too_large else ErrorCode.COORDINATOR_NOT_AVAILABLE
+        self.recount(group)
+        return None
+
     def commit(self, shard: Shard, group_id: str, commits: dict[tuple[str, int], Commit]) -> None:
-        """Write offsets, then let them be seen. Raises NotReady; then none of them holds."""
+        """Write offsets, then let them be seen. Raises NotReady, NoRoom; then none of them holds."""
         rows: list[Row] = [
             (encode_commit_key(CommitKey(group_id, topic, partition)), encode_commit(commit))
             for (topic, partition), commit in commits.items()
         ]
-        self._write(shard, rows)
+        known = shard.commits.get(group_id)
+        growth_bytes = weight.commits_bytes(commits, commits) - weight.commits_bytes(known or {}, commits)
+        growth_bytes += weight.offsets_bytes(group_id) if known is None else 0
+        self._take(growth_bytes, group_id)
+        try:
+            self._write(shard, rows)
+        except NotReady:
+            self.held_bytes -= growth_bytes
+            raise
         shard.commits.setdefault(group_id, {}).update(commits)
 
     async def forget_topic(self, topic: str, topic_id: Uuid) -> int:
@@ -191,19 +279,25 @@ class Coordinator:
                 continue
             self._write(shard, [(encode_commit_key(key), None) for key in gone])
             for key in gone:
-                del shard.commits[key.group][key.topic, key.partition]
+                place = key.topic, key.partition
+                self.held_bytes -= weight.commits_bytes(shard.commits[key.group], [place])
+                del shard.commits[key.group][place]
             dropped += len(gone)
         return dropped
 
     def _group_row(self, group_id: str, stored: StoredGroup) -> Row:
         return encode_group_key(group_id), encode_group(stored, self._clock.now_ms())
 
-    def _write(self, shard: Shard, rows: Iterable[Row]) -> None:
+    def _write(self, shard: Shard, rows: Iterable[Row], most_bytes: int | None = None) -> None:
+        """Raises NotReady; GroupTooLarge when the batch has more than *most_bytes*."""
         now_ms = self._clock.now_ms()
         records = [Record(offset, now_ms, key, value) for offset, (key, value) in enumerate(rows)]
+        # Base sequence 0 without a producer is what Kafka's coordinator writes.
+        batch = encode_batch(records, base_sequence=0)
+        if most_bytes is not None and len(batch) > most_bytes:
+            raise GroupTooLarge(f"a record of {len(batch)} bytes, {OFFSETS_TOPIC} takes {most_bytes}")
         try:
-            # Base sequence 0 without a producer is what Kafka's coordinator writes.
-            self._log.append(shard.index, encode_batch(records, base_sequence=0))
+            self._log.append(shard.index, batch)
         except (TierdError, OSError) as error:
             raise NotReady(f"{OFFSETS_TOPIC}-{shard.index}: {error}") from error
 
@@ -218,6 +312,7 @@ class Coordinator:
                 group.armed_ms = None
             if group.wake_ms is not None and group.wake_ms <= now_ms:
                 self.act(shard, group, group.tick(now_ms))
+                self.recount(group)
             else:
                 self.arm(shard, group)
         self._schedule()
@@ -256,7 +351,7 @@ def _answer(ticket: object, answer: Answer) -> None:
         ticket.set_result(answer)
 
 
-def _refused(answer: Answer) -> Answer:
+def _refused(answer: Answer, error: ErrorCode) -> Answer:
     if isinstance(answer, JoinAnswer):
-        return JoinAnswer(error=ErrorCode.COORDINATOR_NOT_AVAILABLE, member_id=answer.member_id)
-    return SyncAnswer(error=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return JoinAnswer(error=error, member_id=answer.member_id)
+    return SyncAnswer(error=error)

@@ -1,11 +1,12 @@
 """The group APIs: kio requests of any served version in, plain values for `wire.control.make_response` out."""
 
 import asyncio
+import logging
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, Final, TypeVar
 
-from tierd.broker.groups.coordinator import Coordinator, NotReady
+from tierd.broker.groups.coordinator import Coordinator, GroupTooLarge, NoRoom, NotReady, Shard
 from tierd.broker.groups.machine import Group
 from tierd.broker.groups.model import Join, JoinAnswer, Sync, SyncAnswer
 from tierd.broker.groups.offset_handlers import OffsetHandlers
@@ -14,10 +15,16 @@ from tierd.wire.api import ApiKey
 from tierd.wire.errors import ErrorCode
 from tierd.wire.header import RequestHeader
 
+log = logging.getLogger(__name__)
+
 Fields = dict[str, object]
 Handler = Callable[[RequestHeader, Any], Awaitable[Mapping[str, object]]]
 
+_Answer = TypeVar("_Answer", JoinAnswer, SyncAnswer)
+
 _GROUP, _TRANSACTION = 0, 1
+_MOST_PROTOCOLS: Final = 100
+"""That one member speaks: every join of its group looks at all of them."""
 
 
 class GroupHandlers:
@@ -69,7 +76,7 @@ class GroupHandlers:
         return {"error_code": ErrorCode.NONE, "error_message": "", "node_id": node_id, "host": host, "port": port}
 
     async def join_group(self, header: RequestHeader, request: Any) -> Fields:
-        """Waits until the group has gathered. Cancelling it means that the client is gone."""
+        """Waits until the group has gathered."""
         answer = self._refuse_join(request) or await self._join(header, request)
         missing = None if header.version >= 7 else ""
         return {
@@ -87,30 +94,42 @@ class GroupHandlers:
         }
 
     def _refuse_join(self, request: Any) -> JoinAnswer | None:
-        times = self._coordinator.times
+        limits = self._coordinator.limits
         if not request.group_id:
             error = ErrorCode.INVALID_GROUP_ID
-        elif not times.min_session_timeout_ms <= _ms(request.session_timeout) <= times.max_session_timeout_ms:
+        elif not limits.min_session_timeout_ms <= _ms(request.session_timeout) <= limits.max_session_timeout_ms:
             error = ErrorCode.INVALID_SESSION_TIMEOUT
-        elif not request.protocol_type or not request.protocols:
+        elif not request.protocol_type or not 0 < len(request.protocols) <= _MOST_PROTOCOLS:
             error = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         else:
             return None
         return JoinAnswer(error=error, member_id=request.member_id)
 
     async def _join(self, header: RequestHeader, request: Any) -> JoinAnswer:
+        ticket: asyncio.Future[JoinAnswer] = asyncio.get_running_loop().create_future()
+        ask = self._asked(header, request, ticket)
         try:
             shard = await self._coordinator.shard(request.group_id)
-            group = shard.groups.get(request.group_id)
-            if group is None:
-                if request.member_id:
-                    return JoinAnswer(error=ErrorCode.UNKNOWN_MEMBER_ID, member_id=request.member_id)
-                group = self._coordinator.create(shard, request.group_id)
+            if request.member_id and request.group_id not in shard.groups:
+                return JoinAnswer(error=ErrorCode.UNKNOWN_MEMBER_ID, member_id=request.member_id)
+            group = self._coordinator.admit(shard, request.group_id, ask)
         except NotReady:
             return JoinAnswer(error=ErrorCode.COORDINATOR_NOT_AVAILABLE, member_id=request.member_id)
-        ticket: asyncio.Future[JoinAnswer] = asyncio.get_running_loop().create_future()
+        except (GroupTooLarge, NoRoom) as error:
+            facts = {"group": request.group_id, "client": header.client_id, "why": str(error)}
+            log.warning("join refused", extra=facts)
+            # The first is what Kafka answers once the group is to be written.
+            code = ErrorCode.UNKNOWN_SERVER_ERROR if isinstance(error, GroupTooLarge) else ErrorCode.POLICY_VIOLATION
+            return JoinAnswer(error=code, member_id=request.member_id)
+        self._coordinator.act(shard, group, group.join(ask, self._coordinator.now_ms()))
+        answer = await self._decided(shard, group, ticket)
+        if answer.error not in (ErrorCode.NONE, ErrorCode.MEMBER_ID_REQUIRED):
+            self._coordinator.recount(group)
+        return answer
+
+    def _asked(self, header: RequestHeader, request: Any, ticket: "asyncio.Future[JoinAnswer]") -> Join:
         instance_id = getattr(request, "group_instance_id", None)
-        ask = Join(
+        return Join(
             ticket=ticket,
             member_id=request.member_id,
             fresh_id=f"{instance_id or header.client_id or ''}-{self._new_id()}",
@@ -124,7 +143,9 @@ class GroupHandlers:
             id_required=header.version >= 4,
             knows_skip=header.version >= 9,
         )
-        self._coordinator.act(shard, group, group.join(ask, self._coordinator.now_ms()))
+
+    async def _decided(self, shard: Shard, group: Group, ticket: "asyncio.Future[_Answer]") -> _Answer:
+        """The machine's answer. Cancelling it means that the client is gone."""
         try:
             return await ticket
         except asyncio.CancelledError:
@@ -132,12 +153,21 @@ class GroupHandlers:
             self._coordinator.arm(shard, group)
             raise
 
+    async def _find(self, group_id: str) -> tuple[Shard, Group] | ErrorCode:
+        """The group, or why there is none."""
+        if not group_id:
+            return ErrorCode.INVALID_GROUP_ID
+        try:
+            shard = await self._coordinator.shard(group_id)
+        except NotReady:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        group = shard.groups.get(group_id)
+        return ErrorCode.UNKNOWN_MEMBER_ID if group is None else (shard, group)
+
     async def sync_group(self, header: RequestHeader, request: Any) -> Fields:
-        """Waits until the leader has spoken. Cancelling it means that the client is gone."""
-        if request.group_id:
-            answer = await self._sync(request)
-        else:
-            answer = SyncAnswer(error=ErrorCode.INVALID_GROUP_ID)
+        """Waits until the leader has spoken."""
+        found = await self._find(request.group_id)
+        answer = SyncAnswer(error=found) if isinstance(found, ErrorCode) else await self._sync(*found, request)
         return {
             "error_code": answer.error,
             "protocol_type": answer.protocol_type,
@@ -145,14 +175,7 @@ class GroupHandlers:
             "assignment": answer.assignment,
         }
 
-    async def _sync(self, request: Any) -> SyncAnswer:
-        try:
-            shard = await self._coordinator.shard(request.group_id)
-        except NotReady:
-            return SyncAnswer(error=ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        group = shard.groups.get(request.group_id)
-        if group is None:
-            return SyncAnswer(error=ErrorCode.UNKNOWN_MEMBER_ID)
+    async def _sync(self, shard: Shard, group: Group, request: Any) -> SyncAnswer:
         ticket: asyncio.Future[SyncAnswer] = asyncio.get_running_loop().create_future()
         ask = Sync(
             ticket=ticket,
@@ -164,23 +187,13 @@ class GroupHandlers:
             assignments={row.member_id: row.assignment for row in request.assignments},
         )
         self._coordinator.act(shard, group, group.sync(ask, self._coordinator.now_ms()))
-        try:
-            return await ticket
-        except asyncio.CancelledError:
-            group.abandon(ticket, self._coordinator.now_ms())
-            self._coordinator.arm(shard, group)
-            raise
+        return await self._decided(shard, group, ticket)
 
     async def heartbeat(self, header: RequestHeader, request: Any) -> Fields:
-        if not request.group_id:
-            return {"error_code": ErrorCode.INVALID_GROUP_ID}
-        try:
-            shard = await self._coordinator.shard(request.group_id)
-        except NotReady:
-            return {"error_code": ErrorCode.COORDINATOR_NOT_AVAILABLE}
-        group = shard.groups.get(request.group_id)
-        if group is None:
-            return {"error_code": ErrorCode.UNKNOWN_MEMBER_ID}
+        found = await self._find(request.group_id)
+        if isinstance(found, ErrorCode):
+            return {"error_code": found}
+        shard, group = found
         instance_id = getattr(request, "group_instance_id", None)
         now_ms = self._coordinator.now_ms()
         error = group.heartbeat(request.member_id, instance_id, request.generation_id, now_ms)
@@ -189,33 +202,31 @@ class GroupHandlers:
 
     async def leave_group(self, header: RequestHeader, request: Any) -> Fields:
         """Before version 3 one member leaves and the answer is its error; then many, each with its own."""
-        if not request.group_id:
-            return {"error_code": ErrorCode.INVALID_GROUP_ID}
-        try:
-            shard = await self._coordinator.shard(request.group_id)
-        except NotReady:
-            return {"error_code": ErrorCode.COORDINATOR_NOT_AVAILABLE}
-        group = shard.groups.get(request.group_id)
-        now_ms = self._coordinator.now_ms()
-
-        def leave(group: Group | None, member_id: str, instance_id: str | None) -> ErrorCode:
-            if group is None:
-                return ErrorCode.UNKNOWN_MEMBER_ID
-            error, actions = group.leave(member_id, instance_id, now_ms)
-            self._coordinator.act(shard, group, actions)
-            return error
-
+        found = await self._find(request.group_id)
         if header.version < 3:
-            return {"error_code": leave(group, request.member_id, None)}
+            leaving = [(request.member_id, None)]
+        elif isinstance(found, ErrorCode) and found is not ErrorCode.UNKNOWN_MEMBER_ID:
+            return {"error_code": found}
+        else:
+            leaving = [(member.member_id, member.group_instance_id) for member in request.members]
+        errors = [self._leave(found, *member) for member in leaving]
+        if not isinstance(found, ErrorCode):
+            self._coordinator.recount(found[1])
+        if header.version < 3:
+            return {"error_code": errors[0]}
         members = [
-            {
-                "member_id": member.member_id,
-                "group_instance_id": member.group_instance_id,
-                "error_code": leave(group, member.member_id, member.group_instance_id),
-            }
-            for member in request.members
+            {"member_id": member_id, "group_instance_id": instance_id, "error_code": error}
+            for (member_id, instance_id), error in zip(leaving, errors, strict=True)
         ]
         return {"error_code": ErrorCode.NONE, "members": members}
+
+    def _leave(self, found: tuple[Shard, Group] | ErrorCode, member_id: str, instance_id: str | None) -> ErrorCode:
+        if isinstance(found, ErrorCode):
+            return found
+        shard, group = found
+        error, actions = group.leave(member_id, instance_id, self._coordinator.now_ms())
+        self._coordinator.act(shard, group, actions)
+        return error
 
 
 def _ms(time: Any) -> int:

@@ -9,33 +9,43 @@ Invariants:
 from tierd.broker.groups.model import (
     Action,
     Gathering,
-    GroupTimes,
+    GroupLimits,
     Join,
     JoinAnswer,
     Member,
     Persist,
     Reply,
     State,
+    StoredGroup,
     Sync,
     SyncAnswer,
     Ticket,
 )
 from tierd.broker.groups.roster import Roster
-from tierd.broker.groups.vote import common_protocols, vote
+from tierd.broker.groups.vote import vote
 from tierd.wire.errors import ErrorCode
+
+_FOLLOWER_ASSIGNS_BYTES = 4096
 
 
 class Group(Roster):
     """See the module. Loop thread only."""
 
-    def __init__(self, group_id: str, times: GroupTimes) -> None:
+    def __init__(self, group_id: str, limits: GroupLimits) -> None:
         super().__init__()
         self.id = group_id
         self.armed_ms: int | None = None
         """For whoever calls `tick`: the time for which that is arranged."""
-        self._times = times
+        self.counted_bytes = 0
+        """For whoever bounds the memory of all groups: what of it is put down to this one."""
+        self._limits = limits
         self._gathering: Gathering | None = None
         self._out: list[Action] = []
+
+    def load(self, stored: StoredGroup, now_ms: int) -> None:
+        super().load(stored, now_ms)
+        if len(self.members) > self._limits.max_size:
+            self._rebalance(now_ms)
 
     # requests
 
@@ -94,16 +104,6 @@ class Group(Roster):
         self._touch(self.members[member_id], now_ms)
         return ErrorCode.NONE
 
-    def abandon(self, ticket: Ticket, now_ms: int) -> None:
-        """The request behind *ticket* will never be read: its connection is gone. The member keeps its session."""
-        for member in self.members.values():
-            if member.join is ticket:
-                member.join = None
-                self._touch(member, now_ms)
-            if member.sync is ticket:
-                member.sync = None
-                self._touch(member, now_ms)
-
     # time
 
     def tick(self, now_ms: int) -> list[Action]:
@@ -149,6 +149,9 @@ class Group(Roster):
     def _join(self, ask: Join, now_ms: int) -> ErrorCode | None:
         if self.state is State.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if not self._has_place_for(ask, self._limits.max_size):
+            self._turn_away(ask, now_ms)
+            return None
         if not self._speaks_our_protocols(ask):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         if ask.member_id:
@@ -184,11 +187,13 @@ class Group(Roster):
         self._rebalance(now_ms)
         return None
 
-    def _speaks_our_protocols(self, ask: Join) -> bool:
-        if not self.members:
-            return bool(ask.protocol_type and ask.protocols)
-        common = common_protocols(self.members.values())
-        return ask.protocol_type == self.protocol_type and any(name in common for name, _ in ask.protocols)
+    def _turn_away(self, ask: Join, now_ms: int) -> None:
+        """Kafka, too, takes out a member that comes back to a full group, and names no member in the answer."""
+        self._pending.pop(ask.member_id, None)
+        if ask.member_id in self.members:
+            self._remove(ask.member_id)
+        self._reply(ask.ticket, JoinAnswer(error=ErrorCode.GROUP_MAX_SIZE_REACHED))
+        self._try_complete(now_ms)
 
     def _add(self, ask: Join, member_id: str, now_ms: int) -> None:
         if not self.members:
@@ -202,7 +207,7 @@ class Group(Roster):
             ask.rebalance_timeout_ms,
             ask.protocols,
             join=ask.ticket,
-            deadline_ms=self._soon(now_ms + self._times.new_member_join_timeout_ms),
+            deadline_ms=self._soon(now_ms + self._limits.new_member_join_timeout_ms),
         )
         self._enter(member)
         self.leader = self.leader or member_id
@@ -260,6 +265,8 @@ class Group(Roster):
         if self.state is State.PREPARING:
             return ErrorCode.REBALANCE_IN_PROGRESS
         member = self.members[ask.member_id]
+        if member.id != self.leader and ask.assigned_bytes > _FOLLOWER_ASSIGNS_BYTES:
+            return ErrorCode.INVALID_REQUEST  # it would be held while the member waits, for nothing
         self._unsynced.discard(member.id)
         self._touch(member, now_ms)
         if self.state is State.STABLE:
@@ -299,8 +306,8 @@ class Group(Roster):
             self._sync_deadline = None
             self._become(State.PREPARING)
             wait = self._longest_rebalance()
-            if was_empty and self._times.initial_delay_ms > 0:
-                step = min(self._times.initial_delay_ms, wait)
+            if was_empty and self._limits.initial_delay_ms > 0:
+                step = min(self._limits.initial_delay_ms, wait)
                 self._gathering = Gathering(step, wait - step)
                 wait = step
             self._join_deadline = self._soon(now_ms + wait)

@@ -100,6 +100,10 @@ class Sync:
     assignments: Mapping[str, bytes]
     """By member id; only the leader sends them."""
 
+    @property
+    def assigned_bytes(self) -> int:
+        return sum(len(member_id) + len(work) for member_id, work in self.assignments.items())
+
 
 @dataclass(frozen=True, slots=True)
 class JoinedMember:
@@ -177,8 +181,8 @@ Action = Reply | Persist
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupTimes:
-    """Time-outs that the broker sets; defaults are Kafka's but for the delay."""
+class GroupLimits:
+    """What groups may do and take. Defaults are Kafka's but for the delay; it does not bound the memory."""
 
     min_session_timeout_ms: int = 6_000
     max_session_timeout_ms: int = 1_800_000
@@ -186,6 +190,12 @@ class GroupTimes:
     """How long the first member of an empty group waits for others. Kafka: 3000, and 0 in its own quick start."""
     new_member_join_timeout_ms: int = 300_000
     """A new member whose join is not answered for so long is forgotten."""
+    max_size: int = 2**31 - 1
+    """Members of one group."""
+    offset_metadata: int = 4096
+    """Characters that may go with one committed offset."""
+    memory_bytes: int = 256 << 20
+    """Of all groups, their members and their offsets, as `weight` counts it."""
 
 
 @dataclass(slots=True)

@@ -1,18 +1,18 @@
 """OffsetCommit and OffsetFetch."""
 
+import logging
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from tierd.broker.groups.codec import Commit
-from tierd.broker.groups.coordinator import Coordinator, NotReady, Shard
+from tierd.broker.groups.coordinator import Coordinator, NoRoom, NotReady, Shard
 from tierd.broker.groups.ports import Topics
 from tierd.wire.errors import ErrorCode
 from tierd.wire.header import RequestHeader
 
-Fields = dict[str, object]
+log = logging.getLogger(__name__)
 
-MAX_METADATA_BYTES: Final = 4096
-"""Kafka's offset.metadata.max.bytes."""
+Fields = dict[str, object]
 
 _NOTHING: Final[Mapping[str, object]] = {
     "committed_offset": -1,
@@ -48,6 +48,9 @@ class OffsetHandlers:
                 self._coordinator.commit(shard, request.group_id, good)
             except NotReady:
                 errors |= dict.fromkeys(good, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            except NoRoom as error_now:
+                log.warning("offsets refused", extra={"group": request.group_id, "why": str(error_now)})
+                errors |= dict.fromkeys(good, ErrorCode.POLICY_VIOLATION)
         return {"topics": [_committed(topic, errors) for topic in request.topics]}
 
     def _may_commit(self, shard: Shard, request: Any) -> ErrorCode:
@@ -62,7 +65,7 @@ class OffsetHandlers:
         return error
 
     def _check(self, topic: str, part: Any) -> ErrorCode:
-        if len((part.committed_metadata or "").encode()) > MAX_METADATA_BYTES:
+        if len(part.committed_metadata or "") > self._coordinator.limits.offset_metadata:
             return ErrorCode.OFFSET_METADATA_TOO_LARGE
         if self._topics.topic_id(topic, part.partition_index) is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -11,6 +11,10 @@ OFFSETS_TOPIC: Final = "__consumer_offsets"
 class OffsetsLog(Protocol):
     """The topic `__consumer_offsets`. Loop thread only."""
 
+    @property
+    def max_batch_bytes(self) -> int:
+        """Largest batch that one group may fill: the topic's max.message.bytes."""
+
     def count(self) -> int | None:
         """Its number of partitions; None while it does not exist."""
 

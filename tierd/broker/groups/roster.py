@@ -1,7 +1,9 @@
 """Who is in a group and until when each is believed: the data below the state machine."""
 
+from tierd.broker.groups import weight
 from tierd.broker.groups.model import (
     NEXT,
+    Join,
     JoinAnswer,
     JoinedMember,
     Member,
@@ -9,7 +11,9 @@ from tierd.broker.groups.model import (
     StoredGroup,
     StoredMember,
     SyncAnswer,
+    Ticket,
 )
+from tierd.broker.groups.vote import common_protocols
 from tierd.wire.errors import ErrorCode
 
 
@@ -77,6 +81,47 @@ class Roster:
             ),
         )
 
+    def abandon(self, ticket: Ticket, now_ms: int) -> None:
+        """The request behind *ticket* will never be read: its connection is gone. The member keeps its session."""
+        for member in self.members.values():
+            if member.join is ticket:
+                member.join = None
+                self._touch(member, now_ms)
+            if member.sync is ticket:
+                member.sync = None
+                self._touch(member, now_ms)
+
+    # memory
+
+    @property
+    def idle(self) -> bool:
+        """Nobody is in it or about to be."""
+        return self.state is State.EMPTY and not self._pending
+
+    def held_bytes(self) -> int:
+        """What the group takes in memory, by the reckoning of `weight`."""
+        pending = sum(weight.PENDING_BYTES + len(member_id) for member_id in self._pending)
+        members = sum(weight.held_bytes(member, member.id) + len(member.assignment) for member in self.members.values())
+        return weight.GROUP_BYTES + len(self.id) + pending + members
+
+    def growth_bytes(self, ask: Join) -> int:
+        """What the group takes more once *ask* is granted; negative where it takes less."""
+        if not ask.member_id and ask.instance_id is None and ask.id_required:
+            return weight.PENDING_BYTES + len(ask.fresh_id)
+        known = self._asker(ask)
+        before = 0 if known is None else weight.held_bytes(known, known.id)
+        return weight.held_bytes(ask, ask.member_id or ask.fresh_id) - before
+
+    def stored_bytes(self, ask: Join) -> int:
+        """How large the group's record gets, before the leader assigns anything, when *ask* is granted."""
+        known = self._asker(ask)
+        others = sum(weight.stored_bytes(member, member.id) for member in self.members.values() if member is not known)
+        return others + weight.stored_bytes(ask, ask.member_id or ask.fresh_id)
+
+    def _asker(self, ask: Join) -> Member | None:
+        member_id = ask.member_id or self._static.get(ask.instance_id or "", "")
+        return self.members.get(member_id)
+
     def _enter(self, member: Member) -> None:
         self.members[member.id] = member
         if member.instance_id is not None:
@@ -91,6 +136,20 @@ class Roster:
                 return ErrorCode.UNKNOWN_MEMBER_ID
             return None if current == member_id else ErrorCode.FENCED_INSTANCE_ID
         return None if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
+
+    def _has_place_for(self, ask: Join, most: int) -> bool:
+        """While members come back those who are there count, so that a limit made smaller sends the last ones away."""
+        known = self._asker(ask)
+        if self.state is State.PREPARING:
+            joined = sum(member.join is not None for member in self.members.values())
+            return (known is not None and known.join is not None) or joined < most
+        return known is not None or len(self.members) < most
+
+    def _speaks_our_protocols(self, ask: Join) -> bool:
+        if not self.members:
+            return bool(ask.protocol_type and ask.protocols)
+        common = common_protocols(self.members.values())
+        return ask.protocol_type == self.protocol_type and any(name in common for name, _ in ask.protocols)
 
     def _joined(self, member: Member, *, leader: str | None = None, skip_assignment: bool = False) -> JoinAnswer:
         shown = leader if leader is not None else self.leader or ""

@@ -9,7 +9,7 @@ from broker.client import Client
 from broker.file_tier import FileTier
 from broker.running import Running, running
 from tierd.base.ids import PartitionId
-from tierd.broker.group_ports import NotHere
+from tierd.broker.internal_topic import NotHere
 from tierd.storage.batch import encode_batch, walk
 from tierd.storage.records import Record
 

@@ -20,12 +20,14 @@ from tierd.broker.directory_apis import (
 )
 from tierd.broker.dispatch import ControlHandler, Dispatch
 from tierd.broker.fetch import Fetch
-from tierd.broker.group_ports import OffsetsTopic, OneNode, TopicIds, once_settled
+from tierd.broker.group_ports import OneNode, TopicIds, once_settled
 from tierd.broker.groups.coordinator import Coordinator
 from tierd.broker.groups.handlers import GroupHandlers
 from tierd.broker.groups.model import GroupLimits
+from tierd.broker.groups.ports import OFFSETS_TOPIC
 from tierd.broker.homes import Home, NoDirectoryLeft
 from tierd.broker.housekeeping import Housekeeping
+from tierd.broker.internal_topic import InternalTopic
 from tierd.broker.list_offsets import ListOffsets
 from tierd.broker.metadata import Metadata
 from tierd.broker.moves import Moves
@@ -80,7 +82,7 @@ class Broker:
         self._reads = None if tier is None else RemoteReads(tier, clock, self.counters)
         self._fetch = Fetch(partitions, self._reads, self.counters)
         self._readers = ThreadPoolExecutor(4, "reads")
-        self._offsets = self._offsets_topic(clock)
+        self._offsets = self._internal(OFFSETS_TOPIC, settings.offsets_topic_partitions, clock)
         self._coordinator = Coordinator(self._offsets, clock, limits=_group_limits(settings))
         self._delete_records = DeleteRecords(partitions, tier)
         produce = Produce(partitions, tier, clock, self.counters, self.commits, appended=self.housekeeping.appended)
@@ -178,15 +180,16 @@ class Broker:
             self.partitions, worker, self.tier, clock, self.counters, limits, changed=self.housekeeping.appended
         )
 
-    def _offsets_topic(self, clock: Clock) -> OffsetsTopic:
-        return OffsetsTopic(
+    def _internal(self, name: str, default_partitions: int, clock: Clock) -> InternalTopic:
+        return InternalTopic(
+            name,
             self.topics,
             self.partitions,
             clock,
             self._readers,
             appended=self.housekeeping.appended,
             commits=self.commits,
-            default_partitions=self.settings.offsets_topic_partitions,
+            default_partitions=default_partitions,
         )
 
     def _control(self, producer_ids: ProducerIds, cluster_id: str) -> dict[ApiKey, ControlHandler]:

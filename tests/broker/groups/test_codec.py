@@ -20,9 +20,9 @@ from tierd.broker.groups.codec import (
     encode_group,
     encode_group_key,
 )
-from tierd.broker.groups.coordinator import partition_of
 from tierd.broker.groups.model import StoredGroup, StoredMember
 from tierd.broker.groups.replay import Replay
+from tierd.broker.key_hash import partition_of
 from tierd.storage.batch import ControlType, encode_batch, encode_control_batch, walk
 from tierd.storage.records import Record, iter_records
 

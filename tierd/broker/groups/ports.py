@@ -21,7 +21,7 @@ class OffsetsLog(Protocol):
     async def ensure(self) -> int:
         """Its number of partitions; makes the topic when it is not there. Raises TierdError."""
 
-    def append(self, partition: int, batch: bytes) -> None:
+    def append(self, partition: int, batch: bytes) -> object:
         """Append one batch, as safe as acks=all. Raises TierdError."""
 
     def replay(self, partition: int) -> AsyncIterator[bytes]:

@@ -1,0 +1,115 @@
+"""A topic that only the broker writes to, as a log of small batches: what groups and transactions are kept in."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Executor
+
+from tierd.base.clock import Clock
+from tierd.base.errors import CorruptFile, TierdError
+from tierd.broker.commits import Commits
+from tierd.broker.partition import Partition
+from tierd.broker.partitions import Partitions
+from tierd.broker.topics import Topics
+from tierd.config.topic import TopicSettings
+from tierd.storage.header import parse_header
+from tierd.storage.view import LogSlice
+
+_PIECE_BYTES = 1024 * 1024
+
+
+class NotHere(TierdError):
+    """Another node, or nobody, has that partition."""
+
+
+class InternalTopic:
+    """One of the broker's own topics (`__consumer_offsets`, `__transaction_state`); made on first use, never tiered."""
+
+    def __init__(
+        self,
+        name: str,
+        topics: Topics,
+        partitions: Partitions,
+        clock: Clock,
+        readers: Executor,
+        *,
+        appended: Callable[[Partition], None],
+        commits: Commits,
+        default_partitions: int,
+    ) -> None:
+        self.name = name
+        self._topics = topics
+        self._partitions = partitions
+        self._clock = clock
+        self._readers = readers
+        self._appended = appended
+        self._commits = commits
+        self._unsettled: set[asyncio.Future[None]] = set()
+        self._default_partitions = default_partitions
+
+    @property
+    def max_batch_bytes(self) -> int:
+        topic = self._partitions.topic(self.name)
+        return (TopicSettings() if topic is None else topic.settings).max_message_bytes
+
+    def count(self) -> int | None:
+        topic = self._partitions.topic(self.name)
+        return None if topic is None else topic.row.partitions
+
+    async def ensure(self) -> int:
+        return (await self._topics.ensure(self.name, self._default_partitions)).row.partitions
+
+    def append(self, partition: int, batch: bytes) -> "asyncio.Future[None] | None":
+        """Append one batch; what to await until it is as durable as the settings ask for. Raises TierdError."""
+        target = self._get(partition)
+        target.log.append(memoryview(bytearray(batch)), now_ms=self._clock.now_ms(), internal=True)
+        self._appended(target)
+        if not (target.log.commits and target.log.commit_due):
+            return None
+        committed = self._commits.wait(target)
+        self._unsettled.add(committed)
+        committed.add_done_callback(self._unsettled.discard)
+        return committed
+
+    async def settled(self) -> None:
+        """Return when all that was appended is as durable as the topic's settings ask for. Raises StorageFailed."""
+        if self._unsettled:
+            await asyncio.gather(*self._unsettled)
+
+    async def replay(self, partition: int) -> AsyncIterator[bytes]:
+        """Whole batches from log start to log end, in pieces of about a MiB."""
+        target = self._get(partition)
+        offset = target.log.log_start
+        while offset < target.log.log_end:
+            found = target.log.read(offset, _PIECE_BYTES, committed=False)
+            try:
+                piece = await asyncio.get_running_loop().run_in_executor(self._readers, _bytes_of, found)
+            finally:
+                found.release()
+            if not piece:
+                return
+            yield piece
+            offset = _next_offset(piece, str(target))
+
+    def _get(self, partition: int) -> Partition:
+        target = self._partitions.get(self.name, partition)
+        if target is None:
+            raise NotHere(f"{self.name}-{partition} is not on this node")
+        return target
+
+
+def _bytes_of(found: LogSlice) -> bytes:
+    return b"".join(os.pread(span.fd, span.length, span.position) for span in found.spans)
+
+
+def _next_offset(piece: bytes, where: str) -> int:
+    """The offset after the last batch of *piece*."""
+    position = offset = 0
+    view = memoryview(piece)
+    while position < len(piece):
+        header = parse_header(view, position, where)
+        offset = header.next_offset
+        position += header.size_bytes
+    if position != len(piece):
+        raise CorruptFile(where, position, "the last batch is cut")
+    return offset

@@ -35,8 +35,6 @@ from tierd.broker.groups.model import (
 )
 from tierd.broker.groups.ports import OFFSETS_TOPIC, OffsetsLog
 from tierd.broker.groups.replay import Replay
-from tierd.broker.key_hash import partition_of
-from tierd.broker.loading import Loading
 from tierd.storage.batch import encode_batch
 from tierd.storage.records import Record
 from tierd.wire.errors import ErrorCode
@@ -50,6 +48,17 @@ _FORGET_AT_A_TIME = 500
 Answer = JoinAnswer | SyncAnswer
 Row = tuple[bytes, bytes | None]
 """Key and value; None deletes."""
+
+
+def partition_of(group_id: str, partitions: int) -> int:
+    """The partition of `__consumer_offsets` that holds *group_id*: Java's String.hashCode, sign dropped, modulo."""
+    value = 0
+    raw = group_id.encode("utf-16-be", "surrogatepass")
+    for high, low in zip(raw[::2], raw[1::2], strict=True):
+        value = (31 * value + (high << 8 | low)) & 0xFFFFFFFF
+    signed = value - (1 << 32) if value & 0x80000000 else value
+    # The smallest number has no positive counterpart in 32 bits; Kafka takes 0 for it.
+    return (0 if signed == -(1 << 31) else abs(signed)) % partitions
 
 
 class NotReady(TierdError):
@@ -84,7 +93,8 @@ class Coordinator:
         """What all groups take, as `weight` counts it."""
         self._log = offsets
         self._clock = clock
-        self._shards = Loading(self._load)
+        self._shards: dict[int, Shard] = {}
+        self._loading: dict[int, asyncio.Task[Shard]] = {}
         self._due: list[tuple[int, int, Shard, Group]] = []
         self._order = itertools.count()
         self._timer: asyncio.TimerHandle | None = None
@@ -103,11 +113,28 @@ class Coordinator:
             partitions = await self._log.ensure()
         except (TierdError, OSError) as error:
             raise NotReady(f"{OFFSETS_TOPIC}: {error}") from error
-        return await self._shards.get(partition_of(group_id, partitions))
+        return await self._loaded(partition_of(group_id, partitions))
 
     async def load_all(self) -> list[Shard]:
         """Every shard; none while the topic does not exist."""
-        return [await self._shards.get(index) for index in range(self._log.count() or 0)]
+        return [await self._loaded(index) for index in range(self._log.count() or 0)]
+
+    async def _loaded(self, index: int) -> Shard:
+        shard = self._shards.get(index)
+        if shard is not None:
+            return shard
+        task = self._loading.get(index)
+        if task is None:
+            task = self._loading[index] = asyncio.create_task(self._load(index))
+            task.add_done_callback(lambda done: self._load_done(index, done))
+        # The first asker may go away; the others still wait for the same reading.
+        return await asyncio.shield(task)
+
+    def _load_done(self, index: int, task: asyncio.Task[Shard]) -> None:
+        self._loading.pop(index, None)
+        if not task.cancelled():
+            # Logged where it happened; when every asker has gone away nobody else looks at it.
+            task.exception()
 
     async def _load(self, index: int) -> Shard:
         replay = Replay(f"{OFFSETS_TOPIC}-{index}")
@@ -127,6 +154,7 @@ class Coordinator:
             group.load(stored, self.now_ms())
             self.recount(group)
             self.arm(shard, group)
+        self._shards[index] = shard
         if replay.groups or replay.commits:
             facts = {"partition": replay.where, "groups": len(replay.groups), "offsets": len(replay.commits)}
             log.info("groups read", extra=facts)
@@ -178,7 +206,7 @@ class Coordinator:
         if now_ms < self._forget_again_ms:
             return
         self._forget_again_ms = now_ms + _FORGET_EVERY_MS
-        for shard in self._shards.ready.values():
+        for shard in self._shards.values():
             idle = (group for group in shard.groups.values() if group.idle and not shard.commits.get(group.id))
             gone = list(itertools.islice((group for group in idle if group.id != but), _FORGET_AT_A_TIME))
             self.forget(shard, (), [group.id for group in gone])
@@ -267,9 +295,8 @@ class Coordinator:
 
     def _write_group(self, shard: Shard, group: Group, stored: StoredGroup, most_bytes: int | None = None) -> None:
         """Raises NotReady, GroupTooLarge."""
-        now_ms = self._clock.now_ms()
+        group.changed_ms = now_ms = self._clock.now_ms()
         self._write(shard, [(encode_group_key(group.id), encode_group(stored, now_ms))], most_bytes)
-        group.changed_ms = now_ms
 
     def _write(self, shard: Shard, rows: Iterable[Row], most_bytes: int | None = None) -> None:
         """Raises NotReady; GroupTooLarge when the batch has more than *most_bytes*."""
@@ -306,7 +333,8 @@ class Coordinator:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._shards.close()
+        for task in self._loading.values():
+            task.cancel()
 
     def arm(self, shard: Shard, group: Group) -> None:
         """Call after everything that may have moved the group's deadlines."""

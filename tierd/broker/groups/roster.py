@@ -28,6 +28,8 @@ class Roster:
         self.protocol_type: str | None = None
         self.protocol: str | None = None
         self.leader: str | None = None
+        self.changed_ms: int | None = None
+        """Wall clock of the last change."""
         self.members: dict[str, Member] = {}
         self.wake_ms: int | None = None
         """When `tick` must be called at the latest; None: nothing is timed."""
@@ -39,7 +41,7 @@ class Roster:
 
     def load(self, stored: StoredGroup, now_ms: int) -> None:
         """Become the group that was stored: members get a whole session to be heard of again."""
-        self.generation = stored.generation
+        self.generation, self.changed_ms = stored.generation, stored.changed_ms
         self.protocol_type = stored.protocol_type or None
         self.protocol, self.leader = stored.protocol, stored.leader
         for row in stored.members:

@@ -239,6 +239,8 @@ class Life:
             self._opened.close(clean=clean)
             if self._watched is not None:
                 os.close(self._watched)
+            self._loop.set_exception_handler(None)  # what the loop has left behind must not hold this life
+            self.on_cut.clear()
         unexpected = [problem for problem in self._problems if not _is_cut(problem)]
         assert not unexpected, unexpected
 

@@ -290,6 +290,35 @@ class Groups(Section):
     ] = 256 * MIB
 
 
+class Transactions(Section):
+    """The transaction coordinator."""
+
+    topic_partitions: Annotated[
+        int,
+        Setting(
+            "transaction.state.log.num.partitions",
+            Number(1, 100_000),
+            "Partitions of __transaction_state when it is made.",
+        ),
+    ] = 50
+    max_timeout_ms: Annotated[
+        int,
+        Setting(
+            "transaction.max.timeout.ms",
+            Number(1, 2**31 - 1, MILLIS),
+            "Longest transaction.timeout.ms that a producer may ask for; a longer transaction is aborted.",
+        ),
+    ] = HOUR_MS // 4
+    unused_ms: Annotated[
+        int,
+        Setting(
+            "transactional.id.expiration.ms",
+            Number(1, 2**31 - 1, MILLIS),
+            "A transactional id that nobody uses for so long is forgotten.",
+        ),
+    ] = 7 * DAY_MS
+
+
 class Settings(Section):
     """Everything a daemon is told. Paths are absolute, `file:` URLs too; limits that are None do not exist."""
 
@@ -344,6 +373,7 @@ class Settings(Section):
     remote: Remote = Remote()
     cleaner: Cleaner = Cleaner()
     groups: Groups = Groups()
+    transactions: Transactions = Transactions()
     defaults: Mapping[str, str] = {}
     """`[defaults]` of the file: topic settings in Kafka's own form."""
     set_overrides: Mapping[str, str] = {}

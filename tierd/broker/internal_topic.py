@@ -71,6 +71,10 @@ class InternalTopic:
         committed.add_done_callback(self._unsettled.discard)
         return committed
 
+    def end(self, partition: int) -> int:
+        """The offset after its last record. Raises NotHere."""
+        return self._get(partition).log.log_end
+
     async def settled(self) -> None:
         """Return when all that was appended is as durable as the topic's settings ask for. Raises StorageFailed."""
         if self._unsettled:

@@ -32,13 +32,13 @@ class FakeLog:
         if self.full:
             raise DiskFull("below the reserve")
         held = self.batches.setdefault(partition, bytearray())
-        end = 0
-        for _, header in walk(bytes(held)):
-            end = header.next_offset
         placed = bytearray(batch)
-        patch(placed, 0, end, 1)
+        patch(placed, 0, self.end(partition), 1)
         held += placed
         self.on_append()
+
+    def end(self, partition: int) -> int:
+        return max([header.next_offset for _, header in walk(bytes(self.batches.get(partition, b"")))], default=0)
 
     async def replay(self, partition: int) -> AsyncIterator[bytes]:
         self.read += 1

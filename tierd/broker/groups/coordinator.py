@@ -8,8 +8,8 @@ import asyncio
 import heapq
 import itertools
 import logging
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from tierd.base.clock import Clock
 from tierd.base.errors import TierdError
@@ -33,9 +33,14 @@ from tierd.broker.groups.model import (
     StoredGroup,
     SyncAnswer,
 )
+from tierd.broker.groups.pending import PendingOffsets
 from tierd.broker.groups.ports import OFFSETS_TOPIC, OffsetsLog
 from tierd.broker.groups.replay import Replay
+from tierd.broker.key_hash import partition_of
+from tierd.broker.loading import Loading
 from tierd.storage.batch import encode_batch
+from tierd.storage.errors import ProducerFenced
+from tierd.storage.header import TRANSACTIONAL
 from tierd.storage.records import Record
 from tierd.wire.errors import ErrorCode
 
@@ -46,19 +51,10 @@ _FORGET_AT_A_TIME = 500
 """Of one shard."""
 
 Answer = JoinAnswer | SyncAnswer
+Commits = Mapping[tuple[str, int], Commit]
+"""By topic and partition."""
 Row = tuple[bytes, bytes | None]
 """Key and value; None deletes."""
-
-
-def partition_of(group_id: str, partitions: int) -> int:
-    """The partition of `__consumer_offsets` that holds *group_id*: Java's String.hashCode, sign dropped, modulo."""
-    value = 0
-    raw = group_id.encode("utf-16-be", "surrogatepass")
-    for high, low in zip(raw[::2], raw[1::2], strict=True):
-        value = (31 * value + (high << 8 | low)) & 0xFFFFFFFF
-    signed = value - (1 << 32) if value & 0x80000000 else value
-    # The smallest number has no positive counterpart in 32 bits; Kafka takes 0 for it.
-    return (0 if signed == -(1 << 31) else abs(signed)) % partitions
 
 
 class NotReady(TierdError):
@@ -81,6 +77,12 @@ class Shard:
     groups: dict[str, Group] = field(default_factory=dict)
     commits: dict[str, dict[tuple[str, int], Commit]] = field(default_factory=dict)
     """By group, then topic and partition."""
+    pending: PendingOffsets = field(default_factory=PendingOffsets)
+    """What open transactions are about to commit."""
+
+    def keeps_offsets(self, group_id: str) -> bool:
+        """Whether the group has offsets, or an open transaction is about to commit some."""
+        return bool(self.commits.get(group_id)) or any(key.group == group_id for key in self.pending)
 
 
 class Coordinator:
@@ -93,8 +95,7 @@ class Coordinator:
         """What all groups take, as `weight` counts it."""
         self._log = offsets
         self._clock = clock
-        self._shards: dict[int, Shard] = {}
-        self._loading: dict[int, asyncio.Task[Shard]] = {}
+        self._shards = Loading(self._load)
         self._due: list[tuple[int, int, Shard, Group]] = []
         self._order = itertools.count()
         self._timer: asyncio.TimerHandle | None = None
@@ -113,28 +114,15 @@ class Coordinator:
             partitions = await self._log.ensure()
         except (TierdError, OSError) as error:
             raise NotReady(f"{OFFSETS_TOPIC}: {error}") from error
-        return await self._loaded(partition_of(group_id, partitions))
+        return await self._shards.get(partition_of(group_id, partitions))
+
+    async def load(self, index: int) -> Shard:
+        """The shard of that partition of the topic. Raises NotReady."""
+        return await self._shards.get(index)
 
     async def load_all(self) -> list[Shard]:
         """Every shard; none while the topic does not exist."""
-        return [await self._loaded(index) for index in range(self._log.count() or 0)]
-
-    async def _loaded(self, index: int) -> Shard:
-        shard = self._shards.get(index)
-        if shard is not None:
-            return shard
-        task = self._loading.get(index)
-        if task is None:
-            task = self._loading[index] = asyncio.create_task(self._load(index))
-            task.add_done_callback(lambda done: self._load_done(index, done))
-        # The first asker may go away; the others still wait for the same reading.
-        return await asyncio.shield(task)
-
-    def _load_done(self, index: int, task: asyncio.Task[Shard]) -> None:
-        self._loading.pop(index, None)
-        if not task.cancelled():
-            # Logged where it happened; when every asker has gone away nobody else looks at it.
-            task.exception()
+        return [await self._shards.get(index) for index in range(self._log.count() or 0)]
 
     async def _load(self, index: int) -> Shard:
         replay = Replay(f"{OFFSETS_TOPIC}-{index}")
@@ -144,7 +132,8 @@ class Coordinator:
         except (TierdError, OSError) as error:
             log.error("groups not readable", extra={"partition": replay.where, "error": str(error)})
             raise NotReady(f"{replay.where}: {error}") from error
-        shard = Shard(index)
+        shard = Shard(index, pending=replay.pending)
+        self.held_bytes += sum(weight.commit_bytes(key.topic, commit) for key, commit in replay.pending.commits())
         for key, commit in replay.commits.items():
             shard.commits.setdefault(key.group, {})[key.topic, key.partition] = commit
         for group_id, commits in shard.commits.items():
@@ -154,7 +143,6 @@ class Coordinator:
             group.load(stored, self.now_ms())
             self.recount(group)
             self.arm(shard, group)
-        self._shards[index] = shard
         if replay.groups or replay.commits:
             facts = {"partition": replay.where, "groups": len(replay.groups), "offsets": len(replay.commits)}
             log.info("groups read", extra=facts)
@@ -189,10 +177,11 @@ class Coordinator:
         # The count is above the record's size: only where it is not below the limit a closer look is needed.
         if group.counted_bytes + growth_bytes > most_bytes and (size := group.stored_bytes(ask)) > most_bytes:
             raise GroupTooLarge(f"a record of {size} bytes, {OFFSETS_TOPIC} takes {most_bytes}")
-        self._take(growth_bytes, group.id)
+        self.take(growth_bytes, group.id)
         group.counted_bytes += growth_bytes
 
-    def _take(self, growth_bytes: int, group_id: str) -> None:
+    def take(self, growth_bytes: int, group_id: str) -> None:
+        """Count *growth_bytes* more, for *group_id*. Raises NoRoom; then nothing is counted."""
         most_bytes = self.limits.memory_bytes
         if growth_bytes > 0 and self.held_bytes + growth_bytes > most_bytes:
             self._forget_idle(group_id)
@@ -206,8 +195,8 @@ class Coordinator:
         if now_ms < self._forget_again_ms:
             return
         self._forget_again_ms = now_ms + _FORGET_EVERY_MS
-        for shard in self._shards.values():
-            idle = (group for group in shard.groups.values() if group.idle and not shard.commits.get(group.id))
+        for shard in self._shards.ready.values():
+            idle = (group for group in shard.groups.values() if group.idle and not shard.keeps_offsets(group.id))
             gone = list(itertools.islice((group for group in idle if group.id != but), _FORGET_AT_A_TIME))
             self.forget(shard, (), [group.id for group in gone])
 
@@ -240,22 +229,24 @@ class Coordinator:
         self.recount(group)
         return None
 
-    def commit(self, shard: Shard, group_id: str, commits: dict[tuple[str, int], Commit]) -> None:
+    def commit(self, shard: Shard, group_id: str, commits: Commits) -> None:
         """Write offsets, then let them be seen. Raises NotReady, NoRoom; then none of them holds."""
-        rows: list[Row] = [
-            (encode_commit_key(CommitKey(group_id, topic, partition)), encode_commit(commit))
-            for (topic, partition), commit in commits.items()
-        ]
-        known = shard.commits.get(group_id)
-        growth_bytes = weight.commits_bytes(commits, commits) - weight.commits_bytes(known or {}, commits)
-        growth_bytes += weight.offsets_bytes(group_id) if known is None else 0
-        self._take(growth_bytes, group_id)
+        growth_bytes = self.growth_bytes(shard, group_id, commits)
+        self.take(growth_bytes, group_id)
         try:
-            self._write(shard, rows)
+            written_at = self.write(shard, commit_rows(group_id, commits))
         except NotReady:
             self.held_bytes -= growth_bytes
             raise
-        shard.commits.setdefault(group_id, {}).update(commits)
+        held = shard.commits.setdefault(group_id, {})
+        for at, (place, commit) in enumerate(commits.items(), written_at):
+            held[place] = replace(commit, written_at=at)
+
+    def growth_bytes(self, shard: Shard, group_id: str, commits: Commits) -> int:
+        """How much more the group's offsets take with *commits*."""
+        known = shard.commits.get(group_id)
+        more = weight.commits_bytes(commits, commits) - weight.commits_bytes(known or {}, commits)
+        return more + (weight.offsets_bytes(group_id) if known is None else 0)
 
     async def forget_topic(self, topic: str, topic_id: Uuid) -> int:
         """The topic was deleted: drop every offset committed for it, give how many. Raises NotReady.
@@ -264,12 +255,7 @@ class Coordinator:
         """
         dropped = 0
         for shard in await self.load_all():
-            gone = [
-                CommitKey(group_id, name, partition)
-                for group_id, commits in shard.commits.items()
-                for (name, partition), commit in commits.items()
-                if name == topic and commit.topic_id in (None, topic_id)
-            ]
+            gone = _of_topic(shard, topic, topic_id)
             self.forget(shard, gone)
             dropped += len(gone)
         return dropped
@@ -280,34 +266,53 @@ class Coordinator:
         rows: list[Row] = [(encode_commit_key(key), None) for key in offsets]
         rows += [(encode_group_key(group.id), None) for group in known]
         if rows:
-            self._write(shard, rows)
-        for group_id, topic, partition in offsets:
-            commits, place = shard.commits[group_id], (topic, partition)
-            self.held_bytes -= weight.commits_bytes(commits, [place])
-            del commits[place]
-            if not commits:
-                del shard.commits[group_id]
-                self.held_bytes -= weight.offsets_bytes(group_id)
+            self.write(shard, rows)
+        for key in offsets:
+            self._drop(shard, key)
         for group in known:
             self.act(shard, group, group.die())
             del shard.groups[group.id]
             self.held_bytes -= group.counted_bytes
 
+    def _drop(self, shard: Shard, key: CommitKey) -> None:
+        """Of open transactions, too: none brings it back."""
+        commits = shard.commits.get(key.group, {})
+        known = commits.pop((key.topic, key.partition), None)
+        if known is not None and not commits:
+            del shard.commits[key.group]
+            self.held_bytes -= weight.offsets_bytes(key.group)
+        for commit in (known, *shard.pending.drop(key)):
+            self.held_bytes -= 0 if commit is None else weight.commit_bytes(key.topic, commit)
+
     def _write_group(self, shard: Shard, group: Group, stored: StoredGroup, most_bytes: int | None = None) -> None:
         """Raises NotReady, GroupTooLarge."""
         group.changed_ms = now_ms = self._clock.now_ms()
-        self._write(shard, [(encode_group_key(group.id), encode_group(stored, now_ms))], most_bytes)
+        self.write(shard, [(encode_group_key(group.id), encode_group(stored, now_ms))], most_bytes)
 
-    def _write(self, shard: Shard, rows: Iterable[Row], most_bytes: int | None = None) -> None:
-        """Raises NotReady; GroupTooLarge when the batch has more than *most_bytes*."""
+    def write(
+        self,
+        shard: Shard,
+        rows: Iterable[Row],
+        most_bytes: int | None = None,
+        producer: tuple[int, int] | None = None,
+    ) -> int:
+        """Write *rows*, as part of the transaction of *producer* (id, epoch) if given; the offset of the first.
+
+        Raises NotReady; GroupTooLarge when the batch has more than *most_bytes*; ProducerFenced.
+        """
         now_ms = self._clock.now_ms()
         records = [Record(offset, now_ms, key, value) for offset, (key, value) in enumerate(rows)]
-        # Base sequence 0 without a producer is what Kafka's coordinator writes.
-        batch = encode_batch(records, base_sequence=0)
+        producer_id, epoch = producer or (-1, -1)
+        bits = 0 if producer is None else TRANSACTIONAL
+        # Base sequence 0 is what Kafka's coordinator writes.
+        batch = encode_batch(records, base_sequence=0, producer_id=producer_id, producer_epoch=epoch, attributes=bits)
         if most_bytes is not None and len(batch) > most_bytes:
             raise GroupTooLarge(f"a record of {len(batch)} bytes, {OFFSETS_TOPIC} takes {most_bytes}")
         try:
             self._log.append(shard.index, batch)
+            return self._log.end(shard.index) - len(records)
+        except ProducerFenced:
+            raise
         except (TierdError, OSError) as error:
             raise NotReady(f"{OFFSETS_TOPIC}-{shard.index}: {error}") from error
 
@@ -333,8 +338,7 @@ class Coordinator:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        for task in self._loading.values():
-            task.cancel()
+        self._shards.close()
 
     def arm(self, shard: Shard, group: Group) -> None:
         """Call after everything that may have moved the group's deadlines."""
@@ -353,6 +357,24 @@ class Coordinator:
         if self._due:
             delay_ms = max(self._due[0][0] - self.now_ms(), 1)
             self._timer = asyncio.get_running_loop().call_later(delay_ms / 1000, self.run_due)
+
+
+def commit_rows(group_id: str, commits: Commits) -> list[Row]:
+    return [
+        (encode_commit_key(CommitKey(group_id, *place)), encode_commit(commit)) for place, commit in commits.items()
+    ]
+
+
+def _of_topic(shard: Shard, topic: str, topic_id: Uuid) -> list[CommitKey]:
+    """Whose offsets go with the topic, those of open transactions among them."""
+    held = [
+        (CommitKey(group_id, *place), commit)
+        for group_id, commits in shard.commits.items()
+        for place, commit in commits.items()
+    ]
+    held += shard.pending.commits()
+    mine = [key for key, commit in held if key.topic == topic and commit.topic_id in (None, topic_id)]
+    return list(dict.fromkeys(mine))
 
 
 def _answer(ticket: object, answer: Answer) -> None:

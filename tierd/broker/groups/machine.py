@@ -86,19 +86,24 @@ class Group(Roster):
         self._rebalance(now_ms)
         return ErrorCode.NONE, self._drain()
 
-    def may_commit(self, member_id: str, instance_id: str | None, generation: int, now_ms: int) -> ErrorCode:
-        """Whether offsets may be committed under this identity; a commit counts as a sign of life."""
+    def may_commit(
+        self, member_id: str, instance_id: str | None, generation: int, now_ms: int, *, in_transaction: bool = False
+    ) -> ErrorCode:
+        """Whether offsets may be committed under this identity; a plain commit counts as a sign of life."""
         if self.state is State.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if generation < 0 and self.state is State.EMPTY:
             return ErrorCode.NONE  # a consumer without a group, or an administrator
         if generation < 0 and not member_id and instance_id is None:
-            return ErrorCode.UNKNOWN_MEMBER_ID  # the group has members, a stranger must not move them
+            # The group has members, a stranger must not move them; but old producers cannot say who they are.
+            return ErrorCode.NONE if in_transaction else ErrorCode.UNKNOWN_MEMBER_ID
         error = self._identify(member_id, instance_id)
         if error is not None:
             return error
         if generation != self.generation:
             return ErrorCode.ILLEGAL_GENERATION
+        if in_transaction:
+            return ErrorCode.NONE
         if self.state is State.COMPLETING:
             return ErrorCode.REBALANCE_IN_PROGRESS
         self._touch(self.members[member_id], now_ms)

@@ -22,7 +22,13 @@ class OffsetsLog(Protocol):
         """Its number of partitions; makes the topic when it is not there. Raises TierdError."""
 
     def append(self, partition: int, batch: bytes) -> object:
-        """Append one batch, as safe as acks=all. Raises TierdError."""
+        """Append one batch, as safe as acks=all.
+
+        Raises ProducerFenced when a transaction's producer has gone on to a later epoch, TierdError.
+        """
+
+    def end(self, partition: int) -> int:
+        """The offset after its last record. Raises TierdError."""
 
     def replay(self, partition: int) -> AsyncIterator[bytes]:
         """Whole batches from log start to log end, in pieces of about a MiB."""

@@ -48,7 +48,11 @@ def _names(who: Speaker, member_id: str) -> int:
 
 def commits_bytes(commits: Mapping[tuple[str, int], Commit], places: Iterable[tuple[str, int]]) -> int:
     """What those of *commits* take that are at *places*."""
-    return sum(_COMMIT_BYTES + len(place[0]) + len(commits[place].metadata) for place in places if place in commits)
+    return sum(commit_bytes(place[0], commits[place]) for place in places if place in commits)
+
+
+def commit_bytes(topic: str, commit: Commit) -> int:
+    return _COMMIT_BYTES + len(topic) + len(commit.metadata)
 
 
 def offsets_bytes(group_id: str) -> int:

@@ -75,7 +75,7 @@ def test_a_member_that_no_record_could_hold_is_refused_and_nothing_of_it_kept(br
             assert answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert resident_bytes() - before < 300 * MIB  # what one request needs on both sides of the socket
     assert coordinator(broker).held_bytes == 0
-    assert not broker.call(lambda: next(iter(coordinator(broker)._shards.values())).groups)
+    assert not broker.call(lambda: next(iter(coordinator(broker)._shards.ready.values())).groups)
 
 
 def test_a_newcomer_that_makes_the_group_too_large_leaves_it_as_it_is(broker: Running) -> None:
@@ -167,12 +167,12 @@ def test_groups_with_neither_members_nor_offsets_make_room(tmp_path: Path) -> No
             answer = join(client, f"g{number}")
             assert answer.error_code == ErrorCode.NONE
             leave(client, f"g{number}", answer.member_id)
-        groups = broker.call(lambda: sorted(next(iter(coordinator(broker)._shards.values())).groups))
+        groups = broker.call(lambda: sorted(next(iter(coordinator(broker)._shards.ready.values())).groups))
         assert "kept" in groups
         assert len(groups) < 1000
     with started(tmp_path, memory_bytes=MIB) as broker, Client(broker.address) as client:
         assert join(client, "g0", member_id="gone").error_code == ErrorCode.UNKNOWN_MEMBER_ID
-        assert broker.call(lambda: sorted(next(iter(coordinator(broker)._shards.values())).groups)) == groups
+        assert broker.call(lambda: sorted(next(iter(coordinator(broker)._shards.ready.values())).groups)) == groups
 
 
 def test_what_is_refused_takes_no_room(tmp_path: Path) -> None:

@@ -24,16 +24,19 @@ from tierd.broker.group_ports import OneNode, TopicIds, once_settled
 from tierd.broker.groups.coordinator import Coordinator
 from tierd.broker.groups.handlers import GroupHandlers
 from tierd.broker.groups.model import GroupLimits
+from tierd.broker.groups.txn_store import TransactionalOffsets
 from tierd.broker.groups.ports import OFFSETS_TOPIC
 from tierd.broker.homes import Home, NoDirectoryLeft
 from tierd.broker.housekeeping import Housekeeping
 from tierd.broker.internal_topic import InternalTopic
 from tierd.broker.list_offsets import ListOffsets
+from tierd.broker.markers import Markers
 from tierd.broker.metadata import Metadata
 from tierd.broker.moves import Moves
 from tierd.broker.partitions import Partitions
 from tierd.broker.ports import RemoteTier, Worker
 from tierd.broker.produce import Produce
+from tierd.broker.producer_apis import DescribeProducers, WriteTxnMarkers
 from tierd.broker.producer_ids import ProducerIds
 from tierd.broker.registry import Registry
 from tierd.broker.remote_reads import RemoteReads
@@ -84,6 +87,14 @@ class Broker:
         self._readers = ThreadPoolExecutor(4, "reads")
         self._offsets = self._internal(OFFSETS_TOPIC, settings.offsets_topic_partitions, clock)
         self._coordinator = Coordinator(self._offsets, clock, limits=_group_limits(settings))
+        self._markers = Markers(
+            partitions,
+            tier,
+            clock,
+            self.commits,
+            TransactionalOffsets(self._coordinator),
+            appended=self.housekeeping.appended,
+        )
         self._delete_records = DeleteRecords(partitions, tier)
         produce = Produce(partitions, tier, clock, self.counters, self.commits, appended=self.housekeeping.appended)
         control = self._control(ProducerIds(registry, clock, self._largest_producer_id), cluster_id)
@@ -214,6 +225,8 @@ class Broker:
             ApiKey.CREATE_TOPICS: create,
             ApiKey.DELETE_TOPICS: DeleteTopics(self.topics, partitions, deleted=self._coordinator.forget_topic),
             ApiKey.INIT_PRODUCER_ID: producer_ids,
+            ApiKey.WRITE_TXN_MARKERS: WriteTxnMarkers(self._markers),
+            ApiKey.DESCRIBE_PRODUCERS: DescribeProducers(partitions),
             ApiKey.DESCRIBE_LOG_DIRS: DescribeLogDirs(partitions, self.moves),
             ApiKey.ALTER_REPLICA_LOG_DIRS: AlterReplicaLogDirs(partitions, self.moves),
             ApiKey.ALTER_PARTITION_REASSIGNMENTS: AlterPartitionReassignments(partitions, settings.node_id),

@@ -27,6 +27,8 @@ class ApiKey(IntEnum):
     DELETE_TOPICS = 20
     DELETE_RECORDS = 21
     INIT_PRODUCER_ID = 22
+    WRITE_TXN_MARKERS = 27
+    TXN_OFFSET_COMMIT = 28
     ALTER_REPLICA_LOG_DIRS = 34
     DESCRIBE_LOG_DIRS = 35
     ALTER_PARTITION_REASSIGNMENTS = 45
@@ -35,6 +37,7 @@ class ApiKey(IntEnum):
     ALTER_CONFIGS = 33
     CREATE_PARTITIONS = 37
     INCREMENTAL_ALTER_CONFIGS = 44
+    DESCRIBE_PRODUCERS = 61
 
 
 class Versions(NamedTuple):
@@ -62,6 +65,8 @@ API: Final[dict[int, Versions]] = {
     ApiKey.DELETE_TOPICS: Versions(1, 6, 4),
     ApiKey.DELETE_RECORDS: Versions(0, 2, 2),
     ApiKey.INIT_PRODUCER_ID: Versions(0, 5, 2),
+    ApiKey.WRITE_TXN_MARKERS: Versions(1, 2, 1),
+    ApiKey.TXN_OFFSET_COMMIT: Versions(0, 5, 3),
     ApiKey.ALTER_REPLICA_LOG_DIRS: Versions(1, 2, 2),
     ApiKey.DESCRIBE_LOG_DIRS: Versions(1, 5, 2),
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: Versions(0, 1, 0),
@@ -70,6 +75,7 @@ API: Final[dict[int, Versions]] = {
     ApiKey.ALTER_CONFIGS: Versions(0, 2, 2),
     ApiKey.CREATE_PARTITIONS: Versions(0, 3, 2),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: Versions(0, 1, 1),
+    ApiKey.DESCRIBE_PRODUCERS: Versions(0, 0, 0),
 }
 """What ApiVersions answers, in this order."""
 

@@ -120,6 +120,10 @@ class Coordinator:
         """The shard of that partition of the topic. Raises NotReady."""
         return await self._shards.get(index)
 
+    def loaded(self, index: int) -> Shard | None:
+        """The same, if it has been read."""
+        return self._shards.ready.get(index)
+
     async def load_all(self) -> list[Shard]:
         """Every shard; none while the topic does not exist."""
         return [await self._shards.get(index) for index in range(self._log.count() or 0)]

@@ -11,6 +11,9 @@ from tierd.broker.groups.machine import Group
 from tierd.broker.groups.model import Join, JoinAnswer, Sync, SyncAnswer
 from tierd.broker.groups.offset_handlers import OffsetHandlers
 from tierd.broker.groups.ports import Nodes, Topics
+from tierd.broker.groups.txn_offsets import TxnOffsets
+from tierd.broker.produce_gate import NoTransactions
+from tierd.broker.transactions.ports import Verifier
 from tierd.wire.api import ApiKey
 from tierd.wire.errors import ErrorCode
 from tierd.wire.header import RequestHeader
@@ -36,12 +39,14 @@ class GroupHandlers:
         topics: Topics,
         nodes: Nodes,
         *,
+        verifier: Verifier | None = None,
         new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
     ) -> None:
         self._coordinator = coordinator
         self._nodes = nodes
         self._new_id = new_id
         self._offsets = OffsetHandlers(coordinator, topics)
+        self._txn_offsets = TxnOffsets(coordinator, self._offsets, verifier or NoTransactions())
 
     def table(self) -> dict[ApiKey, Handler]:
         """What a dispatcher needs."""
@@ -53,6 +58,7 @@ class GroupHandlers:
             ApiKey.LEAVE_GROUP: self.leave_group,
             ApiKey.OFFSET_COMMIT: self._offsets.commit,
             ApiKey.OFFSET_FETCH: self._offsets.fetch,
+            ApiKey.TXN_OFFSET_COMMIT: self._txn_offsets,
         }
 
     async def find_coordinator(self, header: RequestHeader, request: Any) -> Fields:

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from tierd.broker.groups.codec import Commit
+from tierd.broker.groups.codec import Commit, CommitKey
 from tierd.broker.groups.coordinator import Coordinator, NoRoom, NotReady, Shard
 from tierd.broker.groups.ports import Topics
 from tierd.wire.errors import ErrorCode
@@ -13,6 +13,8 @@ from tierd.wire.header import RequestHeader
 log = logging.getLogger(__name__)
 
 Fields = dict[str, object]
+Errors = dict[tuple[str, int], ErrorCode]
+"""By topic and partition."""
 
 _NOTHING: Final[Mapping[str, object]] = {
     "committed_offset": -1,
@@ -37,12 +39,8 @@ class OffsetHandlers:
             error = self._may_commit(shard, request)
         except NotReady:
             error = ErrorCode.COORDINATOR_NOT_AVAILABLE
-        errors = {
-            (topic.name, part.partition_index): error or self._check(topic.name, part)
-            for topic in request.topics
-            for part in topic.partitions
-        }
-        good = {place: commit for place, commit in self._commits(request) if errors[place] == ErrorCode.NONE}
+        errors = {place: error or bad for place, bad in self.check(request).items()}
+        good = {place: commit for place, commit in self.commits(request) if errors[place] == ErrorCode.NONE}
         if good and shard is not None:
             try:
                 self._coordinator.commit(shard, request.group_id, good)
@@ -51,7 +49,7 @@ class OffsetHandlers:
             except NoRoom as error_now:
                 log.warning("offsets refused", extra={"group": request.group_id, "why": str(error_now)})
                 errors |= dict.fromkeys(good, ErrorCode.POLICY_VIOLATION)
-        return {"topics": [_committed(topic, errors) for topic in request.topics]}
+        return {"topics": [committed(topic, errors) for topic in request.topics]}
 
     def _may_commit(self, shard: Shard, request: Any) -> ErrorCode:
         group = shard.groups.get(request.group_id)
@@ -64,6 +62,14 @@ class OffsetHandlers:
         self._coordinator.arm(shard, group)
         return error
 
+    def check(self, request: Any) -> Errors:
+        """What is wrong with each partition of OffsetCommit or TxnOffsetCommit, whoever commits."""
+        return {
+            (topic.name, part.partition_index): self._check(topic.name, part)
+            for topic in request.topics
+            for part in topic.partitions
+        }
+
     def _check(self, topic: str, part: Any) -> ErrorCode:
         if len(part.committed_metadata or "") > self._coordinator.limits.offset_metadata:
             return ErrorCode.OFFSET_METADATA_TOO_LARGE
@@ -71,7 +77,7 @@ class OffsetHandlers:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return ErrorCode.NONE
 
-    def _commits(self, request: Any) -> Iterable[tuple[tuple[str, int], Commit]]:
+    def commits(self, request: Any) -> Iterable[tuple[tuple[str, int], Commit]]:
         now_ms = self._coordinator.wall_ms()
         retention = getattr(request, "retention_time", None)
         keep_ms = -1 if retention is None else round(retention.total_seconds() * 1000)
@@ -92,14 +98,17 @@ class OffsetHandlers:
 
     async def fetch(self, header: RequestHeader, request: Any) -> Fields:
         """Before version 8 one group, then many; no topics named: all that are there."""
+        stable = getattr(request, "require_stable", False)
         if header.version >= 8:
-            return {"groups": [await self._fetch_group(group.group_id, group.topics) for group in request.groups]}
-        fields = await self._fetch_group(request.group_id, request.topics)
+            rows = [await self._fetch_group(group.group_id, group.topics, stable=stable) for group in request.groups]
+            return {"groups": rows}
+        fields = await self._fetch_group(request.group_id, request.topics, stable=stable)
         del fields["group_id"]
         return fields
 
-    async def _fetch_group(self, group_id: str, topics: Any) -> Fields:
-        """An error of the whole group goes to its partitions too, where old versions look for it."""
+    async def _fetch_group(self, group_id: str, topics: Any, *, stable: bool) -> Fields:
+        """An error of the whole group goes to its partitions too, where old versions look for it. *stable*: the asker
+        wants to wait where an open transaction is about to commit."""
         try:
             shard = await self._coordinator.shard(group_id)
         except NotReady:
@@ -114,7 +123,12 @@ class OffsetHandlers:
         else:
             wanted = {topic.name: list(topic.partition_indexes) for topic in topics}
         rows = {
-            name: [self._shown(name, index, known.get((name, index))) for index in indexes]
+            name: [
+                _none(index, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+                if stable and CommitKey(group_id, name, index) in shard.pending
+                else self._shown(name, index, known.get((name, index)))
+                for index in indexes
+            ]
             for name, indexes in wanted.items()
         }
         return _group(group_id, rows, ErrorCode.NONE)
@@ -136,7 +150,7 @@ class OffsetHandlers:
         return None not in (current, commit.topic_id) and current != commit.topic_id
 
 
-def _committed(topic: Any, errors: Mapping[tuple[str, int], ErrorCode]) -> Fields:
+def committed(topic: Any, errors: Mapping[tuple[str, int], ErrorCode]) -> Fields:
     indexes = [part.partition_index for part in topic.partitions]
     rows = [{"partition_index": index, "error_code": errors[topic.name, index]} for index in indexes]
     return {"name": topic.name, "partitions": rows}

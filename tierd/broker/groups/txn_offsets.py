@@ -1,0 +1,95 @@
+"""TxnOffsetCommit: offsets that count only if the transaction in which they are committed does."""
+
+import logging
+from typing import Any
+
+from tierd.base.ids import TopicPartition
+from tierd.broker.groups.coordinator import Coordinator, NoRoom, NotReady, Shard
+from tierd.broker.groups.offset_handlers import Errors, Fields, OffsetHandlers, committed
+from tierd.broker.groups.ports import OFFSETS_TOPIC
+from tierd.broker.groups.txn_store import TransactionalOffsets
+from tierd.broker.transactions.ports import Verifier
+from tierd.storage.errors import ProducerFenced
+from tierd.wire.errors import ErrorCode
+from tierd.wire.header import RequestHeader
+
+log = logging.getLogger(__name__)
+
+_KNOWS_LOADING_FROM = 2
+_ABORTABLE_FROM = 4
+_ADDS_FROM = 5
+
+
+class TxnOffsets:
+    """The handler of the TxnOffsetCommit API."""
+
+    def __init__(self, coordinator: Coordinator, offsets: OffsetHandlers, verifier: Verifier) -> None:
+        self._coordinator = coordinator
+        self._offsets = offsets
+        self._store = TransactionalOffsets(coordinator)
+        self._verifier = verifier
+
+    async def __call__(self, header: RequestHeader, request: Any) -> Fields:
+        """One error for all when group or transaction do not accept it; else what is wrong with each partition."""
+        errors = self._offsets.check(request)
+        if ErrorCode.NONE in errors.values():
+            refusal = await self._commit(request, header.version, errors)
+            if refusal is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and header.version < _KNOWS_LOADING_FROM:
+                refusal = ErrorCode.COORDINATOR_NOT_AVAILABLE
+            errors = {place: error or refusal for place, error in errors.items()}
+        return {"topics": [committed(topic, errors) for topic in request.topics]}
+
+    async def _commit(self, request: Any, version: int, errors: Errors) -> ErrorCode:
+        if not request.group_id:
+            return ErrorCode.INVALID_GROUP_ID
+        try:
+            shard = await self._coordinator.shard(request.group_id)
+        except NotReady:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        refusal = await self._verify(shard, request, version)
+        # From here to the append nothing is awaited: until then the transaction goes on.
+        if refusal is ErrorCode.NONE:
+            refusal = self._may_commit(shard, request)
+        if refusal is not ErrorCode.NONE:
+            return refusal
+        commits = ((place, commit) for place, commit in self._offsets.commits(request) if commit.topic_id is not None)
+        good = {place: commit for place, commit in commits if errors[place] is ErrorCode.NONE}
+        producer = request.producer_id, request.producer_epoch
+        try:
+            self._store.commit(shard, request.group_id, good, producer)
+        except NotReady:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        except ProducerFenced:
+            return ErrorCode.INVALID_PRODUCER_EPOCH
+        except NoRoom as error:
+            log.warning("offsets refused", extra={"group": request.group_id, "why": str(error)})
+            return ErrorCode.POLICY_VIOLATION
+        return ErrorCode.NONE
+
+    async def _verify(self, shard: Shard, request: Any, version: int) -> ErrorCode:
+        place = TopicPartition(OFFSETS_TOPIC, shard.index)
+        producer = request.transactional_id, request.producer_id, request.producer_epoch
+        if self._verifier.covers(*producer, (place,)):
+            return ErrorCode.NONE
+        found = await self._verifier.verify(*producer, (place,), add=version >= _ADDS_FROM)
+        return _as_clients_know(found.get(place, ErrorCode.NONE), version)
+
+    def _may_commit(self, shard: Shard, request: Any) -> ErrorCode:
+        """Before version 3 a producer cannot say which member it commits for: then anybody may, as in Kafka."""
+        group = shard.groups.get(request.group_id)
+        generation = getattr(request, "generation_id", -1)
+        if group is None:
+            return ErrorCode.NONE if generation < 0 else ErrorCode.ILLEGAL_GENERATION
+        member_id, instance_id = getattr(request, "member_id", ""), getattr(request, "group_instance_id", None)
+        now_ms = self._coordinator.now_ms()
+        return group.may_commit(member_id, instance_id, generation, now_ms, in_transaction=True)
+
+
+def _as_clients_know(error: ErrorCode, version: int) -> ErrorCode:
+    if error is ErrorCode.TRANSACTION_ABORTABLE and version < _ABORTABLE_FROM:
+        return ErrorCode.INVALID_TXN_STATE
+    if error is ErrorCode.PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if error is ErrorCode.CONCURRENT_TRANSACTIONS and version < _ADDS_FROM:
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS  # can be tried again, says the same to old clients
+    return error

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tierd.base.clock import Clock
 from tierd.broker.cleaning import Cleaning, CleaningLimits
+from tierd.broker.cluster_apis import DescribeCluster, DescribeTopicPartitions
 from tierd.broker.commits import Commits
 from tierd.broker.config_apis import AlterConfigs, DescribeConfigs
 from tierd.broker.counters import Counters
@@ -21,6 +22,7 @@ from tierd.broker.directory_apis import (
 from tierd.broker.dispatch import ControlHandler, Dispatch
 from tierd.broker.fetch import Fetch
 from tierd.broker.group_ports import OneNode, TopicIds, once_settled
+from tierd.broker.groups.admin import GroupAdmin
 from tierd.broker.groups.coordinator import Coordinator
 from tierd.broker.groups.handlers import GroupHandlers
 from tierd.broker.groups.model import GroupLimits
@@ -31,11 +33,12 @@ from tierd.broker.housekeeping import Housekeeping
 from tierd.broker.internal_topic import InternalTopic
 from tierd.broker.list_offsets import ListOffsets
 from tierd.broker.markers import Markers
+from tierd.broker.looking import Behind, InThread
 from tierd.broker.metadata import Metadata
 from tierd.broker.moves import Moves
 from tierd.broker.partitions import Partitions
-from tierd.broker.ports import RemoteTier, Worker
-from tierd.broker.produce import Produce
+from tierd.broker.ports import Looker, RemoteTier, Worker
+from tierd.broker.produce import Late, Produce
 from tierd.broker.producer_apis import DescribeProducers, WriteTxnMarkers
 from tierd.broker.producer_ids import ProducerIds
 from tierd.broker.registry import Registry
@@ -66,8 +69,9 @@ class Broker:
         *,
         cluster_id: str,
         worker: Worker | None = None,
+        looker: Looker | None = None,
     ) -> None:
-        """Without a *worker* nothing is compacted."""
+        """Without a *worker* nothing is compacted, without a *looker* large batches are looked at in a thread."""
         self.settings = settings
         self.partitions = partitions
         self.tier = tier
@@ -96,7 +100,10 @@ class Broker:
             appended=self.housekeeping.appended,
         )
         self._delete_records = DeleteRecords(partitions, tier)
-        produce = Produce(partitions, tier, clock, self.counters, self.commits, appended=self.housekeeping.appended)
+        self._behind: Behind[Late] = Behind(looker or InThread())
+        produce = Produce(
+            partitions, tier, clock, self.counters, self.commits, self._behind, appended=self.housekeeping.appended
+        )
         control = self._control(ProducerIds(registry, clock, self._largest_producer_id), cluster_id)
         listener = settings.listener
         self.server = Server(
@@ -146,6 +153,7 @@ class Broker:
         self._fetch.stop()
         await self.server.stop(0 if quick else STOP_GRACE_S)
         self._coordinator.close()
+        await self._behind.close()
         await self.commits.close()
         await self._delete_records.close()
         if self._reads is not None:
@@ -218,7 +226,10 @@ class Broker:
             self.topics, partitions, node_id=settings.node_id, default_partitions=settings.num_partitions
         )
         alter = AlterConfigs(self.topics, partitions)
-        groups = GroupHandlers(self._coordinator, TopicIds(partitions), OneNode(settings.node_id, self.advertised))
+        topic_ids = TopicIds(partitions)
+        groups = GroupHandlers(self._coordinator, topic_ids, OneNode(settings.node_id, self.advertised))
+        group_apis = {**groups.table(), **GroupAdmin(self._coordinator, topic_ids).table()}
+        cluster = DescribeCluster(node_id=settings.node_id, cluster_id=cluster_id, advertised=self.advertised)
         return {
             ApiKey.LIST_OFFSETS: ListOffsets(partitions, self.tier),
             ApiKey.METADATA: metadata,
@@ -236,7 +247,9 @@ class Broker:
             ApiKey.DESCRIBE_CONFIGS: DescribeConfigs(partitions, settings),
             ApiKey.ALTER_CONFIGS: alter,
             ApiKey.INCREMENTAL_ALTER_CONFIGS: alter,
-            **once_settled(groups.table(), self._offsets),
+            ApiKey.DESCRIBE_CLUSTER: cluster,
+            ApiKey.DESCRIBE_TOPIC_PARTITIONS: DescribeTopicPartitions(partitions, metadata),
+            **once_settled(group_apis, self._offsets),
         }
 
     def _largest_producer_id(self) -> int | None:

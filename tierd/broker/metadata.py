@@ -50,7 +50,7 @@ class Metadata:
 
     async def _wanted(self, header: RequestHeader, request: Any) -> list[dict[str, object]]:
         if request.topics is None or (header.version == 0 and not request.topics):
-            return [self._shown(topic) for topic in sorted(self._partitions.topics(), key=lambda topic: topic.name)]
+            return [self.shown(topic) for topic in sorted(self._partitions.topics(), key=lambda topic: topic.name)]
         may_create = self._auto_create and getattr(request, "allow_auto_topic_creation", True)
         rows = []
         for asked in request.topics:
@@ -63,34 +63,38 @@ class Metadata:
 
     def _by_id(self, topic_id: UUID) -> dict[str, object]:
         topic = self._partitions.topic_by_id(Uuid(topic_id.bytes))
-        return _unknown(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID) if topic is None else self._shown(topic)
+        return _unknown(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID) if topic is None else self.shown(topic)
 
     async def _by_name(self, name: str, may_create: bool) -> dict[str, object]:
         topic = self._partitions.topic(name)
         if topic is not None:
-            return self._shown(topic)
+            return self.shown(topic)
         if problem(name) is not None:
             return _unknown(name, None, ErrorCode.INVALID_TOPIC_EXCEPTION)
         if not may_create or is_internal(name):
             return _unknown(name, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         try:
-            return self._shown(await self._topics.ensure(name, self._default_partitions))
+            return self.shown(await self._topics.ensure(name, self._default_partitions))
         except TopicRefused as error:
             return _unknown(name, None, error.code)
         except (DiskFull, OSError) as error:
             log.error("topic not created", extra={"topic": name, "why": str(error)})
             return _unknown(name, None, ErrorCode.KAFKA_STORAGE_ERROR)
 
-    def _shown(self, topic: Topic) -> dict[str, object]:
+    def shown(self, topic: Topic) -> dict[str, object]:
+        """A topic with all its partitions."""
+        return {**self.head(topic), "partitions": [self.partition(topic, n) for n in range(topic.row.partitions)]}
+
+    def head(self, topic: Topic) -> dict[str, object]:
+        """A topic without its partitions."""
         return {
             "error_code": 0,
             "name": topic.name,
             "topic_id": UUID(bytes=topic.id.raw),
             "is_internal": topic.internal,
-            "partitions": [self._partition(topic, number) for number in range(topic.row.partitions)],
         }
 
-    def _partition(self, topic: Topic, number: int) -> dict[str, object]:
+    def partition(self, topic: Topic, number: int) -> dict[str, object]:
         leader = self._partitions.leader_of(topic, number)
         if leader is None:
             away = topic.offline.get(number)

@@ -22,6 +22,8 @@ class ApiKey(IntEnum):
     HEARTBEAT = 12
     LEAVE_GROUP = 13
     SYNC_GROUP = 14
+    DESCRIBE_GROUPS = 15
+    LIST_GROUPS = 16
     API_VERSIONS = 18
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
@@ -36,8 +38,16 @@ class ApiKey(IntEnum):
     DESCRIBE_CONFIGS = 32
     ALTER_CONFIGS = 33
     CREATE_PARTITIONS = 37
+    DELETE_GROUPS = 42
     INCREMENTAL_ALTER_CONFIGS = 44
+    OFFSET_DELETE = 47
+    DESCRIBE_CLUSTER = 60
+    DESCRIBE_TOPIC_PARTITIONS = 75
     DESCRIBE_PRODUCERS = 61
+
+
+NEVER: Final = 1 << 15
+"""`flexible_from` of an API without compact lengths."""
 
 
 class Versions(NamedTuple):
@@ -60,6 +70,8 @@ API: Final[dict[int, Versions]] = {
     ApiKey.HEARTBEAT: Versions(0, 4, 4),
     ApiKey.LEAVE_GROUP: Versions(0, 5, 4),
     ApiKey.SYNC_GROUP: Versions(0, 5, 4),
+    ApiKey.DESCRIBE_GROUPS: Versions(0, 6, 5),
+    ApiKey.LIST_GROUPS: Versions(0, 5, 3),
     ApiKey.API_VERSIONS: Versions(0, 4, 3),
     ApiKey.CREATE_TOPICS: Versions(2, 7, 5),
     ApiKey.DELETE_TOPICS: Versions(1, 6, 4),
@@ -74,7 +86,11 @@ API: Final[dict[int, Versions]] = {
     ApiKey.DESCRIBE_CONFIGS: Versions(1, 4, 4),
     ApiKey.ALTER_CONFIGS: Versions(0, 2, 2),
     ApiKey.CREATE_PARTITIONS: Versions(0, 3, 2),
+    ApiKey.DELETE_GROUPS: Versions(0, 2, 2),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: Versions(0, 1, 1),
+    ApiKey.OFFSET_DELETE: Versions(0, 0, NEVER),
+    ApiKey.DESCRIBE_CLUSTER: Versions(0, 2, 0),
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: Versions(0, 0, 0),
     ApiKey.DESCRIBE_PRODUCERS: Versions(0, 0, 0),
 }
 """What ApiVersions answers, in this order."""

@@ -10,6 +10,7 @@ from typing import Any
 from kio.index import load_request_schema
 
 from kit.clock import FakeClock
+from tierd.broker.groups.admin import GroupAdmin
 from tierd.broker.groups.coordinator import Coordinator
 from tierd.broker.groups.handlers import GroupHandlers
 from tierd.broker.groups.model import GroupLimits
@@ -32,7 +33,7 @@ class Rig:
         self.coordinator = Coordinator(self.log, self.clock, limits=limits)
         ids = itertools.count(1)
         handlers = GroupHandlers(self.coordinator, self.topics, self.nodes, new_id=lambda: f"id{next(ids)}")
-        self._table = handlers.table()
+        self._table = {**handlers.table(), **GroupAdmin(self.coordinator, self.topics).table()}
 
     def restart(self) -> "Rig":
         self.coordinator.close()

@@ -33,12 +33,11 @@ from tierd.broker.housekeeping import Housekeeping
 from tierd.broker.internal_topic import InternalTopic
 from tierd.broker.list_offsets import ListOffsets
 from tierd.broker.markers import Markers
-from tierd.broker.looking import Behind, InThread
 from tierd.broker.metadata import Metadata
 from tierd.broker.moves import Moves
 from tierd.broker.partitions import Partitions
-from tierd.broker.ports import Looker, RemoteTier, Worker
-from tierd.broker.produce import Late, Produce
+from tierd.broker.ports import RemoteTier, Worker
+from tierd.broker.produce import Produce
 from tierd.broker.producer_apis import DescribeProducers, WriteTxnMarkers
 from tierd.broker.producer_ids import ProducerIds
 from tierd.broker.registry import Registry
@@ -69,9 +68,8 @@ class Broker:
         *,
         cluster_id: str,
         worker: Worker | None = None,
-        looker: Looker | None = None,
     ) -> None:
-        """Without a *worker* nothing is compacted, without a *looker* large batches are looked at in a thread."""
+        """Without a *worker* nothing is compacted."""
         self.settings = settings
         self.partitions = partitions
         self.tier = tier
@@ -100,10 +98,7 @@ class Broker:
             appended=self.housekeeping.appended,
         )
         self._delete_records = DeleteRecords(partitions, tier)
-        self._behind: Behind[Late] = Behind(looker or InThread())
-        produce = Produce(
-            partitions, tier, clock, self.counters, self.commits, self._behind, appended=self.housekeeping.appended
-        )
+        produce = Produce(partitions, tier, clock, self.counters, self.commits, appended=self.housekeeping.appended)
         control = self._control(ProducerIds(registry, clock, self._largest_producer_id), cluster_id)
         listener = settings.listener
         self.server = Server(
@@ -153,7 +148,6 @@ class Broker:
         self._fetch.stop()
         await self.server.stop(0 if quick else STOP_GRACE_S)
         self._coordinator.close()
-        await self._behind.close()
         await self.commits.close()
         await self._delete_records.close()
         if self._reads is not None:

@@ -14,6 +14,7 @@ from tierd.broker.groups.admin import GroupAdmin
 from tierd.broker.groups.coordinator import Coordinator
 from tierd.broker.groups.handlers import GroupHandlers
 from tierd.broker.groups.model import GroupLimits
+from tierd.broker.transactions.ports import Verifier
 from tierd.wire.api import ApiKey
 from tierd.wire.control import make_response
 from tierd.wire.errors import ErrorCode
@@ -25,14 +26,18 @@ from .fake_log import FakeLog, FakeNodes, FakeTopics
 class Rig:
     """Handlers over a fake log; `restart` begins again with the same log."""
 
-    def __init__(self, log: FakeLog | None = None, limits: GroupLimits | None = None) -> None:
+    def __init__(
+        self, log: FakeLog | None = None, limits: GroupLimits | None = None, verifier: Verifier | None = None
+    ) -> None:
         self.log = log or FakeLog()
         self.clock = FakeClock()
         self.topics = FakeTopics()
         self.nodes = FakeNodes()
         self.coordinator = Coordinator(self.log, self.clock, limits=limits)
         ids = itertools.count(1)
-        handlers = GroupHandlers(self.coordinator, self.topics, self.nodes, new_id=lambda: f"id{next(ids)}")
+        handlers = GroupHandlers(
+            self.coordinator, self.topics, self.nodes, verifier=verifier, new_id=lambda: f"id{next(ids)}"
+        )
         self._table = {**handlers.table(), **GroupAdmin(self.coordinator, self.topics).table()}
 
     def restart(self) -> "Rig":

@@ -92,7 +92,9 @@ class Listener(Section):
         Setting(
             "listener.max.in.flight.bytes",
             Number(MIB, unit=BYTES),
-            "Bytes of requests held at a time over all connections; beyond it no more is read until some are answered.",
+            "Bytes of requests being received at a time, over all connections, beside 4 KiB for each. A request without "
+            "room waits, small ones go first, and who sends below 16 KiB/s is closed while others wait. A quarter of "
+            "this and the largest request have room in any case.",
         ),
     ] = 256 * MIB
     idle_ms: Annotated[

@@ -13,7 +13,6 @@ from tierd.broker import server
 from tierd.broker.connection import Answer, Connection
 from tierd.broker.sending import Reply
 from tierd.broker.server import Limits, Server
-from tierd.wire.frame import STEADY_BYTES
 
 
 def test_answers_come_in_order_however_the_bytes_arrive() -> None:
@@ -124,7 +123,8 @@ def test_large_requests_share_the_buffer_limit_and_all_get_through() -> None:
             most = max(most, served.buffered_bytes)
             return [framed(b"%d" % len(frame))]
 
-        async with serving(measured, max_buffered_bytes=4_000_000) as (served, host, port):
+        limits = {"max_frame_bytes": 3_100_000, "max_buffered_bytes": 5_000_000}
+        async with serving(measured, **limits) as (served, host, port):
 
             async def one() -> None:
                 async with client(host, port) as (reader, writer):
@@ -136,9 +136,7 @@ def test_large_requests_share_the_buffer_limit_and_all_get_through() -> None:
             while served.connections:
                 await asyncio.sleep(0)
             assert served.buffered_bytes == 0
-        # One large frame may go on beyond the limit, others may have doubled once before it was reached; the buffer
-        # that every connection has anyway is never held back.
-        assert most < 4_000_000 + 2 * 2 * len(body) + 8 * STEADY_BYTES
+            assert most <= served.room.bound_bytes <= 5_000_000
 
     run(scenario())
 

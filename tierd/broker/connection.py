@@ -1,7 +1,8 @@
 """One client connection on the loop: receive, hand frames on in order, one request in work at a time, send.
 
-Backpressure: while a request is in work or its answer is not wholly sent, nothing more is read from that client.
-An idle connection costs a table entry and a few KiB, no timer and no task.
+Backpressure: while a request is in work or its answer is not wholly sent, nothing more is read from that client; nor
+while there is no room for the request that it sends (`room`). An idle connection costs a table entry and a few KiB, no
+timer and no task.
 """
 
 import asyncio
@@ -9,11 +10,14 @@ import logging
 import socket
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Executor
+from dataclasses import dataclass
 from typing import Any, Protocol
 
+from tierd.broker.receiving import Got, Incoming
+from tierd.broker.room import Room
 from tierd.broker.sending import Outgoing, Pumped, ReadFailed, Reply
 from tierd.wire.errors import BadFrame
-from tierd.wire.frame import STEADY_BYTES, FrameBuffer
+from tierd.wire.frame import FrameBuffer
 from tierd.wire.produce_shape import ProduceShapes
 
 log = logging.getLogger(__name__)
@@ -40,10 +44,14 @@ class Host(Protocol):
     def readers(self) -> Executor:
         """Threads for reads of cold pages."""
 
-    def may_buffer(self, connection: "Connection") -> bool:
-        """Whether it may go on receiving a large frame; when not, `resume_reading` is called later."""
+    @property
+    def room(self) -> "Room[Connection]": ...
 
-    def buffer_changed(self, connection: "Connection", by_bytes: int) -> None: ...
+    def no_room(self) -> None:
+        """A connection waits for room; `resume_reading` is called when it has got it."""
+
+    def room_left(self) -> None:
+        """Others may go on now."""
 
     def closed(self, connection: "Connection") -> None: ...
 
@@ -59,9 +67,9 @@ class Connection:
     """Owns the socket. Loop thread only."""
 
     __slots__ = (
-        "_capacity",
         "_close_when_sent",
         "_host",
+        "_in",
         "_out",
         "_reading",
         "_serve",
@@ -70,12 +78,10 @@ class Connection:
         "_turn_over",
         "_warming",
         "_writing",
-        "active_ms",
-        "frames",
         "open",
         "peer",
         "produced",
-        "swept_bytes",
+        "swept",
     )
 
     def __init__(self, sock: socket.socket, peer: str, host: Host, serve: Serve, max_frame_bytes: int) -> None:
@@ -83,8 +89,7 @@ class Connection:
         self.peer = peer
         self._host = host
         self._serve = serve
-        self.frames = FrameBuffer(max_frame_bytes)
-        self._capacity = 0
+        self._in: Incoming[Connection] = Incoming(sock, max_frame_bytes, host.room, self)
         self._out = Outgoing(sock)
         self._task: asyncio.Task[Reply | None] | None = None
         self._warming = False
@@ -93,12 +98,9 @@ class Connection:
         self._turn_over = False
         self._close_when_sent = False
         self.open = True
-        self.active_ms = -1
-        """Monotonic time of the last bytes received or sent, kept by the server's sweep; -1: since then."""
         self.produced: ProduceShapes | None = None
         """What the Produce requests of this client look like, once it has sent one."""
-        self.swept_bytes = 0
-        """What had been sent at the last sweep."""
+        self.swept = Swept()
 
     def start(self) -> None:
         self._read(True)
@@ -114,8 +116,22 @@ class Connection:
         return self._task is not None or self._warming
 
     @property
-    def sent_bytes(self) -> int:
-        return self._out.sent_bytes
+    def moved_bytes(self) -> int:
+        """Received and sent."""
+        return self._in.received_bytes + self._out.sent_bytes
+
+    @property
+    def received_bytes(self) -> int:
+        return self._in.received_bytes
+
+    @property
+    def unread_bytes(self) -> int:
+        """What has come and was not received."""
+        return self._in.unread_bytes
+
+    @property
+    def frames(self) -> FrameBuffer:
+        return self._in.frames
 
     def fileno(self) -> int:
         return self._sock.fileno()
@@ -138,47 +154,49 @@ class Connection:
         if not self._warming:
             self._out.drop()
         self._sock.close()
-        self._host.buffer_changed(self, -self._capacity)
         self._host.closed(self)
 
     def resume_reading(self) -> None:
-        """The server has room again."""
-        if self.open and not self.busy:
-            self._read(True)
+        """There is room for the request that is being received."""
+        if self.open:
+            self._in.resume()
+            if not self.busy:
+                self._read(True)
+
+    def peer_left(self) -> bool:
+        """Whether the peer has gone, though nothing is read that would say so."""
+        watched = self._reading and not self._host.room.waits(self)
+        return not watched and self._in.peer_left(waits_for_answer=self.waiting)
 
     def trim(self) -> None:
         """Give back the receive buffer when nothing is in it."""
-        if not self.busy and self.frames.pending_bytes == 0:
-            self.frames.release_idle()
-            self._count_buffer()
+        if not self.busy and self._in.trim():
+            self._host.room_left()
 
     def _readable(self) -> None:
         if self._task is not None or self._warming or self._out.items:
             self._look_for_end()
             return
-        if self._capacity > STEADY_BYTES and not self._host.may_buffer(self):
-            self._read(False)
-            return
-        frames = self.frames
+        if self._turn_over:
+            return  # What has come is still being worked off.
         for _ in range(RECEIVES_A_TURN):
-            space = frames.space()
-            try:
-                got = self._sock.recv_into(space)
-            except (BlockingIOError, InterruptedError):
+            got = self._in.receive()
+            if got is not Got.SOME and got is not Got.FULL:
+                self._received_none(got)
                 return
-            except OSError:
-                got = 0
-            if got == 0:
-                self.close()
-                return
-            frames.received(got)
-            if frames.capacity_bytes != self._capacity:
-                self._count_buffer()
             self._advance()
+            if self.open and self._in.settle():
+                self._host.room_left()
             # A full buffer means that more is waiting: take it without a round through the loop.
-            if got < len(space) or self._turn_over or not self.open or self.busy:
-                break
-        self.active_ms = -1
+            if got is Got.SOME or self._turn_over or not self.open or self.busy:
+                return
+
+    def _received_none(self, got: Got) -> None:
+        if got is Got.END:
+            self.close()
+        elif got is not Got.NOTHING:
+            self._read(got is Got.REST_WAITED_FOR)
+            self._host.no_room()
 
     def _look_for_end(self) -> None:
         """Bytes or the end came while a request is in work: stop watching, unless the peer has gone."""
@@ -348,10 +366,19 @@ class Connection:
             else:
                 self._host.loop.remove_writer(self._sock.fileno())
 
-    def _count_buffer(self) -> None:
-        now = self.frames.capacity_bytes
-        self._host.buffer_changed(self, now - self._capacity)
-        self._capacity = now
+
+@dataclass(slots=True)
+class Swept:
+    """What the server's sweep saw of a connection."""
+
+    moved_bytes: int = 0
+    """Received and sent."""
+    active_ms: int | None = None
+    """Monotonic time of the last sweep that saw anything move; None before the first."""
+    begun_ms: int | None = None
+    """Since when the request that is being received is watched; None when there is none."""
+    begun_bytes: int = 0
+    """What had been received then."""
 
 
 def release(reply: Reply | None) -> None:

@@ -1,24 +1,29 @@
-"""The listener and its connections: who may connect, how much they may buffer together, who idles too long."""
+"""The listener and its connections: who may connect, how much they may receive together, who idles or dawdles."""
 
 import asyncio
 import errno
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
 from tierd.base.clock import Clock
 from tierd.base.errors import StartRefused
 from tierd.broker.connection import Connection, Serve
+from tierd.broker.room import Room
 from tierd.broker.sending import ReadFailed
-from tierd.wire.frame import STEADY_BYTES
 
 log = logging.getLogger(__name__)
 
 SWEEP_S = 5.0
+SWEPT_A_TURN = 500
 STALLED_MS = 10_000
-"""While buffers are over their limit, a large frame that has not grown for this long costs its connection."""
+"""While others wait for room, a request that came slower than SLOWEST over this time costs its connection."""
+SLOWEST_BYTES_S = 16 * 1024
+_TRIM_EVERY_S = 1.0
+_KEEPALIVE = {socket.TCP_KEEPIDLE: 60, socket.TCP_KEEPINTVL: 15, socket.TCP_KEEPCNT: 4}
+"""Seconds and tries until a silent peer that is no more is noticed."""
 _BACKLOG = 1024
 _ACCEPTS_A_TURN = 64
 _OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -31,7 +36,7 @@ class Limits:
     max_connections: int = 10_000
     max_frame_bytes: int = 100 * 1024 * 1024
     max_buffered_bytes: int = 512 * 1024 * 1024
-    """Receive buffers of large frames over all connections; beyond it only one large frame at a time goes on."""
+    """Receive buffers over all connections, but for the 4 KiB that each has anyway."""
     idle_ms: int = 600_000
 
 
@@ -54,9 +59,9 @@ class Server:
         self._readers = readers
         self.read_failed = read_failed
         self._connections: dict[Connection, None] = {}
-        self._large: dict[Connection, None] = {}  # in the order in which they became large
-        self._held: set[Connection] = set()
-        self._buffered_bytes = 0
+        self.room: Room[Connection] = Room(limits.max_buffered_bytes, limits.max_frame_bytes)
+        self._letting_in = False
+        self._trimmed_s = -_TRIM_EVERY_S
         self._listener: socket.socket | None = None
         self._sweeper: asyncio.TimerHandle | None = None
         self._emptied: asyncio.Event | None = None
@@ -74,7 +79,7 @@ class Server:
 
     @property
     def buffered_bytes(self) -> int:
-        return self._buffered_bytes
+        return self.room.used_bytes
 
     def listen(self, host: str, port: int) -> tuple[str, int]:
         """Bind and accept; give the real address. Raises StartRefused when the address is taken or not ours."""
@@ -86,6 +91,7 @@ class Server:
             raise StartRefused(f"cannot listen on {host}:{port}: {error}") from error
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            _set_for_clients(listener)
             listener.setblocking(False)
             listener.bind(address)
             listener.listen(_BACKLOG)
@@ -122,44 +128,32 @@ class Server:
 
     # What connections ask of their host.
 
-    def may_buffer(self, connection: Connection) -> bool:
-        if self._buffered_bytes <= self._limits.max_buffered_bytes or next(iter(self._large), None) is connection:
-            return True
-        self._held.add(connection)
-        return False
+    def no_room(self) -> None:
+        """Those who only keep a buffer for the next request give it back."""
+        now_s = self.loop.time()
+        if now_s - self._trimmed_s >= _TRIM_EVERY_S:
+            self._trimmed_s = now_s
+            for connection in list(self._connections):
+                if self.room.holds(connection):
+                    connection.trim()
 
-    def buffer_changed(self, connection: Connection, by_bytes: int) -> None:
-        if not by_bytes:
-            return
-        over = self._buffered_bytes > self._limits.max_buffered_bytes
-        self._buffered_bytes += by_bytes
-        if connection.open and connection.frames.capacity_bytes > STEADY_BYTES:
-            self._large.setdefault(connection)
-        else:
-            self._large.pop(connection, None)
-        if self._buffered_bytes > self._limits.max_buffered_bytes:
-            if not over:
-                self._trim_all()
-        elif self._held:
-            self._release_held()
+    def room_left(self) -> None:
+        """Those who wait are let in, once in a turn, however much has become free."""
+        if self.room.waiting and not self._letting_in:
+            self._letting_in = True
+            self.loop.call_soon(self._let_in)
 
     def closed(self, connection: Connection) -> None:
         self._connections.pop(connection, None)
-        self._held.discard(connection)
-        self._large.pop(connection, None)
-        if self._held:
-            self._release_held()
+        self.room.leave(connection)
+        self.room_left()
         if self._emptied is not None and not self._connections:
             self._emptied.set()
 
-    def _release_held(self) -> None:
-        held, self._held = self._held, set()
-        for connection in held:
-            connection.resume_reading()  # Those that still may not are held again on their next readable event.
-
-    def _trim_all(self) -> None:
-        for connection in list(self._large):
-            connection.trim()
+    def _let_in(self) -> None:
+        self._letting_in = False
+        for connection in self.room.next():
+            connection.resume_reading()
 
     def _accept(self) -> None:
         assert self._listener is not None
@@ -195,32 +189,63 @@ class Server:
             sock.close()
             return
         sock.setblocking(False)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         connection = Connection(sock, peer, self, self._serve, self._limits.max_frame_bytes)
         self._connections[connection] = None
         connection.start()
 
     def _sweep(self) -> None:
-        """Close who was silent too long, and large frames that stand still while others wait for room."""
-        now = self._clock.monotonic_ms()
-        over = self._buffered_bytes > self._limits.max_buffered_bytes
-        for connection in list(self._connections):
-            sent, connection.swept_bytes = connection.sent_bytes - connection.swept_bytes, connection.sent_bytes
-            if connection.active_ms < 0 or sent or connection.waiting:
-                connection.active_ms = now
-            silent_ms = now - connection.active_ms
-            if silent_ms > self._limits.idle_ms:
-                self._close_silent(connection, "an answer was not taken" if connection.busy else "idle")
-            elif connection.busy:
-                continue
-            elif over and silent_ms > STALLED_MS and connection.frames.pending_bytes > STEADY_BYTES:
-                if connection not in self._held:
-                    self._close_silent(connection, "a large request stood still while others waited for memory")
-            elif silent_ms > SWEEP_S * 1000:
-                connection.trim()
+        """Close who was silent too long, and whose request comes too slowly while others wait for room."""
+        self._sweep_some(iter(list(self._connections)), self._clock.monotonic_ms())
+
+    def _sweep_some(self, left: Iterator[Connection], now_ms: int) -> None:
+        """Some in a turn: ten thousand at once would be felt."""
+        for number, connection in enumerate(left, 1):
+            if connection.open:
+                self._look_at(connection, now_ms)
+            if number == SWEPT_A_TURN:
+                self._sweeper = self.loop.call_later(0, self._sweep_some, left, now_ms)
+                return
         self._sweeper = self.loop.call_later(SWEEP_S, self._sweep)
 
-    def _close_silent(self, connection: Connection, why: str) -> None:
+    def _look_at(self, connection: Connection, now_ms: int) -> None:
+        swept = connection.swept
+        if swept.active_ms is None or connection.moved_bytes != swept.moved_bytes or connection.waiting:
+            swept.active_ms, swept.moved_bytes = now_ms, connection.moved_bytes
+        silent_ms = now_ms - swept.active_ms
+        if connection.peer_left():
+            self._close(connection, "the peer has left")
+        elif silent_ms > self._limits.idle_ms:
+            self._close(connection, "an answer was not taken" if connection.busy else "idle")
+        elif connection.busy or connection.frames.pending_bytes == 0:
+            swept.begun_ms = None
+            if silent_ms > SWEEP_S * 1000:
+                connection.trim()
+        elif self._dawdles(connection, now_ms):
+            self._close(connection, "a request came too slowly")
+
+    def _dawdles(self, connection: Connection, now_ms: int) -> bool:
+        """A request must come at some speed: soon when it takes room for which others wait, within idle_ms always."""
+        swept = connection.swept
+        if swept.begun_ms is not None:
+            for_ms = now_ms - swept.begun_ms
+            in_the_way = self.room.waiting and self.room.holds(connection)
+            if for_ms < (STALLED_MS if in_the_way else self._limits.idle_ms):
+                return False
+            came_bytes = connection.received_bytes - swept.begun_bytes
+            held_back = self.room.waits(connection) and connection.unread_bytes > 0
+            if came_bytes * 1000 < SLOWEST_BYTES_S * for_ms and not held_back:
+                return True
+        swept.begun_ms, swept.begun_bytes = now_ms, connection.received_bytes
+        return False
+
+    def _close(self, connection: Connection, why: str) -> None:
         log.info("connection closed", extra={"peer": connection.peer, "why": why})
         connection.close()
+
+
+def _set_for_clients(listener: socket.socket) -> None:
+    """What accepted sockets take over from the listener."""
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in _KEEPALIVE.items():
+        listener.setsockopt(socket.IPPROTO_TCP, option, value)

@@ -319,6 +319,14 @@ class Transactions(Section):
             "A transactional id that nobody uses for so long is forgotten.",
         ),
     ] = 7 * DAY_MS
+    producer_expiry_ms: Annotated[
+        int,
+        Setting(
+            "producer.id.expiration.ms",
+            Number(1, 2**31 - 1, MILLIS),
+            "A partition forgets a producer that it has not heard of for so long, unless its transaction is open.",
+        ),
+    ] = DAY_MS
 
 
 class Settings(Section):

@@ -74,7 +74,13 @@ class Broker:
         self.partitions = partitions
         self.tier = tier
         self.counters = Counters()
-        self.housekeeping = Housekeeping(partitions, tier, clock, retention_check_ms=settings.retention_check_ms)
+        self.housekeeping = Housekeeping(
+            partitions,
+            tier,
+            clock,
+            retention_check_ms=settings.retention_check_ms,
+            producer_expiry_ms=settings.transactions.producer_expiry_ms,
+        )
         self.commits = Commits(self.counters, committed=self.housekeeping.appended, broken=self.housekeeping.fail)
         self.topics = Topics(partitions, tier, clock)
         self.moves = Moves(partitions, tier)

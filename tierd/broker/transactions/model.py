@@ -22,15 +22,15 @@ class State(IntEnum):
 _DECIDED: Final = frozenset({State.COMPLETE_COMMIT, State.COMPLETE_ABORT})
 NEXT: Final = MappingProxyType(
     {
-        State.EMPTY: frozenset({State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT}),
+        State.EMPTY: frozenset({State.ONGOING, State.PREPARE_ABORT}),
         State.ONGOING: frozenset({State.PREPARE_COMMIT, State.PREPARE_ABORT}),
         State.PREPARE_COMMIT: frozenset({State.COMPLETE_COMMIT}),
         State.PREPARE_ABORT: frozenset({State.COMPLETE_ABORT}),
-        State.COMPLETE_COMMIT: frozenset({State.EMPTY, State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT}),
-        State.COMPLETE_ABORT: frozenset({State.EMPTY, State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT}),
+        State.COMPLETE_COMMIT: frozenset({State.EMPTY, State.ONGOING, State.PREPARE_ABORT}),
+        State.COMPLETE_ABORT: frozenset({State.EMPTY, State.ONGOING, State.PREPARE_ABORT}),
     }
 )
-"""An EndTxn without any partition (TV2) goes straight to PREPARE_*."""
+"""An abort without any partition (version 2) goes straight to PREPARE_ABORT."""
 
 
 def may_become(old: State, new: State) -> bool:
@@ -50,11 +50,13 @@ class Transaction:
     changed_ms: int
     started_ms: int | None = None
     previous_producer_id: int | None = None
-    """The id before epochs ran out, so that a retry from there is known."""
+    """The producer id of the record before this one: another one just after epochs ran out."""
     client_version: int = 0
-    """2: the client speaks TV2 (epoch raised by every EndTxn, partitions added by Produce)."""
+    """2: the client speaks version 2 (epoch raised by every end, partitions added by Produce); 0: it does not."""
     next_producer_id: int | None = None
     """The id that the end of this transaction switches to, its epochs being used up."""
+    last_epoch: int | None = None
+    """The epoch from which its holder came to this one; None when it was given to somebody new. Not stored."""
 
     @property
     def deciding(self) -> bool:
@@ -64,6 +66,13 @@ class Transaction:
     @property
     def decided(self) -> bool:
         return self.state in _DECIDED
+
+    @property
+    def told(self) -> tuple[int, int]:
+        """Producer id and epoch that its client goes on with."""
+        if self.next_producer_id is not None:
+            return self.next_producer_id, 0
+        return self.producer_id, self.producer_epoch
 
     @property
     def commits(self) -> bool:

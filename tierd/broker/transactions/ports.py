@@ -1,12 +1,31 @@
-"""What the transaction coordinator needs of the broker (`Markers`), and what it gives it (`Verifier`)."""
+"""What the transaction coordinator needs of the broker (`StateLog`, `Markers`), and what it gives (`Verifier`)."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping
 from typing import Final, Protocol
 
 from tierd.base.ids import TopicPartition
 from tierd.wire.errors import ErrorCode
 
 STATE_TOPIC: Final = "__transaction_state"
+
+
+class StateLog(Protocol):
+    """The topic `__transaction_state`. Loop thread only."""
+
+    def count(self) -> int | None:
+        """Its number of partitions; None while it does not exist."""
+
+    async def ensure(self) -> int:
+        """Its number of partitions; makes the topic when it is not there. Raises TierdError."""
+
+    def append(self, partition: int, batch: bytes) -> Awaitable[None] | None:
+        """Append one batch; what to await until it is as safe as the settings ask for, None when it is already.
+
+        Raises TierdError, and so does the waiting.
+        """
+
+    def replay(self, partition: int) -> AsyncIterator[bytes]:
+        """Whole batches from log start to log end, in pieces of about a MiB."""
 
 
 class Markers(Protocol):

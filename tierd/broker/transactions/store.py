@@ -1,0 +1,206 @@
+"""Transactional ids in memory and in `__transaction_state`: one change after the other for each id.
+
+What is in memory is as durable as the topic's settings ask for. A partition of the topic is read on first use; until
+then, and when it cannot be read, its ids do not exist here.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from tierd.base.clock import Clock
+from tierd.base.errors import TierdError
+from tierd.broker.key_hash import partition_of
+from tierd.broker.loading import Loading
+from tierd.broker.transactions.codec import encode_key, encode_transaction
+from tierd.broker.transactions.machine import Refused
+from tierd.broker.transactions.model import Transaction, may_become
+from tierd.broker.transactions.ports import STATE_TOPIC, StateLog
+from tierd.broker.transactions.replay import Replay
+from tierd.storage.batch import encode_batch
+from tierd.storage.records import Record
+from tierd.wire.errors import ErrorCode
+
+log = logging.getLogger(__name__)
+
+_TOMBSTONES: Final = 16
+"""In one batch: ids may be long."""
+
+Decide = Callable[[Transaction | None, int], Transaction]
+"""The new value, of the old one and the time (wall clock, ms). Raises Refused when it cannot be."""
+
+_T = TypeVar("_T")
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """One transactional id."""
+
+    id: str
+    partition: int
+    """Of the topic."""
+    value: Transaction | None = None
+    """Durable; None while the first record is being written."""
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    ending: "asyncio.Task[None] | None" = None
+    """Writes the markers of a decided transaction."""
+
+
+class NotReady(Refused):
+    """The topic is not there, or cannot be read or written now; the client looks again later."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(ErrorCode.COORDINATOR_NOT_AVAILABLE, reason)
+
+
+class Store:
+    """Loop thread only."""
+
+    def __init__(
+        self,
+        state: StateLog,
+        clock: Clock,
+        *,
+        changed: Callable[[Entry, Transaction], None],
+        broken: Callable[[BaseException], None],
+    ) -> None:
+        """*changed* hears of every new value, those that were read too; *broken* of an error that nobody expected."""
+        self.entries: dict[str, Entry] = {}
+        self._log = state
+        self._clock = clock
+        self._tell = changed
+        self._broken = broken
+        self._loading = Loading(self._load)
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    async def find(self, transactional_id: str) -> Transaction | None:
+        """What is known of the id. Raises NotReady."""
+        await self._partition(transactional_id)
+        entry = self.entries.get(transactional_id)
+        return None if entry is None else entry.value
+
+    async def load_all(self) -> None:
+        """Raises NotReady when a partition cannot be read; the others have been read then."""
+        first: NotReady | None = None
+        for index in range(self._log.count() or 0):
+            try:
+                await self._loaded(index)
+            except NotReady as error:
+                first = first or error
+        if first is not None:
+            raise first
+
+    async def change(self, transactional_id: str, decide: Decide) -> Transaction:
+        """The value that *decide* makes of the old one, once it is durable. Raises Refused.
+
+        Not given up half-way when the client goes away: log and memory must agree.
+        """
+        index = await self._partition(transactional_id)
+        return await asyncio.shield(self.own(self._change(transactional_id, index, decide)))
+
+    def forget(self, entries: Iterable[Entry]) -> None:
+        """Write tombstones. Does not wait for the disk: an id whose tombstone is lost is forgotten again."""
+        by_partition: dict[int, list[Entry]] = {}
+        for entry in entries:
+            by_partition.setdefault(entry.partition, []).append(entry)
+        for index, gone in by_partition.items():
+            for start in range(0, len(gone), _TOMBSTONES):
+                self._forget(index, gone[start : start + _TOMBSTONES])
+
+    def own(self, work: Coroutine[Any, Any, _T]) -> "asyncio.Task[_T]":
+        """Run *work* whoever waits for it; `close` waits."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    async def close(self) -> None:
+        """What is being written is written; nothing more may be asked."""
+        self._loading.close()
+        while self._tasks:
+            await asyncio.wait(set(self._tasks))
+
+    async def _partition(self, transactional_id: str) -> int:
+        """The partition of the topic that has the id; it has been read then."""
+        try:
+            count = await self._log.ensure()
+        except (TierdError, OSError) as error:
+            raise NotReady(f"{STATE_TOPIC}: {error}") from error
+        index = partition_of(transactional_id, count)
+        await self._loaded(index)
+        return index
+
+    async def _loaded(self, index: int) -> None:
+        try:
+            await self._loading.get(index)
+        except (TierdError, OSError) as error:
+            raise NotReady(f"{STATE_TOPIC}-{index}: {error}") from error
+
+    async def _load(self, index: int) -> None:
+        replay = Replay(f"{STATE_TOPIC}-{index}")
+        try:
+            async for chunk in self._log.replay(index):
+                await asyncio.to_thread(replay.feed, chunk)
+        except (TierdError, OSError) as error:
+            log.error("transactions not readable", extra={"partition": replay.where, "error": str(error)})
+            raise
+        for transactional_id, value in replay.found.items():
+            entry = self.entries[transactional_id] = Entry(transactional_id, index)
+            self._set(entry, value)
+        if replay.found:
+            log.info("transactions read", extra={"partition": replay.where, "ids": len(replay.found)})
+
+    async def _change(self, transactional_id: str, index: int, decide: Decide) -> Transaction:
+        while True:
+            entry = self.entries.setdefault(transactional_id, Entry(transactional_id, index))
+            async with entry.lock:
+                if self.entries.get(transactional_id) is not entry:
+                    continue  # Forgotten while we waited for our turn.
+                try:
+                    return await self._decided(entry, decide)
+                finally:
+                    if entry.value is None:
+                        del self.entries[transactional_id]
+
+    async def _decided(self, entry: Entry, decide: Decide) -> Transaction:
+        old = entry.value
+        try:
+            value = decide(old, self._clock.now_ms())
+            if value is not old:
+                assert old is None or may_become(old.state, value.state), (old, value)
+                durable = self._append(entry.partition, [(entry.id, encode_transaction(value))])
+                if durable is not None:
+                    await durable
+                self._set(entry, value)
+        except Refused:
+            raise
+        except (TierdError, OSError) as error:
+            raise NotReady(f"{STATE_TOPIC}-{entry.partition}: {error}") from error
+        return value
+
+    def _set(self, entry: Entry, value: Transaction) -> None:
+        entry.value = value
+        self._tell(entry, value)
+
+    def _append(self, index: int, rows: Iterable[tuple[str, bytes | None]]) -> Awaitable[None] | None:
+        """One batch; a value of None forgets the id. Raises TierdError, OSError."""
+        now_ms = self._clock.now_ms()
+        records = [Record(offset, now_ms, encode_key(name), value) for offset, (name, value) in enumerate(rows)]
+        return self._log.append(index, bytes(encode_batch(records)))
+
+    def _forget(self, index: int, entries: Sequence[Entry]) -> None:
+        try:
+            self._append(index, [(entry.id, None) for entry in entries])
+        except (TierdError, OSError) as error:
+            log.warning("unused transactional ids stay", extra={"partition": index, "why": str(error)})
+            return
+        for entry in entries:
+            del self.entries[entry.id]
+
+    def _ended(self, task: "asyncio.Task[Any]") -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, Refused):
+            self._broken(error)

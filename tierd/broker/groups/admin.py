@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from tierd.broker.groups.codec import CommitKey
-from tierd.broker.groups.coordinator import Coordinator, NotReady, Shard
+from tierd.broker.groups.coordinator import Coordinator, NotReady
 from tierd.broker.groups.handlers import Handler
 from tierd.broker.groups.machine import Group
 from tierd.broker.groups.model import Member, State
 from tierd.broker.groups.ports import Topics
+from tierd.broker.groups.shard import Shard
 from tierd.broker.groups.subscribed import CONSUMER, reads
 from tierd.broker.operations import GROUP_OPERATIONS, NOT_ASKED
 from tierd.wire.api import ApiKey
@@ -68,7 +69,7 @@ class GroupAdmin:
         group = shard.groups.get(group_id)
         if group is not None:
             return _described(group)
-        if group_id in shard.commits:
+        if shard.keeps_offsets(group_id):
             return {"group_id": group_id, "group_state": State.EMPTY.value}
         missing: Fields = {"group_id": group_id, "group_state": State.DEAD.value}
         if version < _SAYS_NOT_FOUND_FROM:
@@ -83,12 +84,12 @@ class GroupAdmin:
     async def _delete(self, group_id: str) -> ErrorCode:
         try:
             shard = await self._coordinator.shard(group_id)
-            group, commits = shard.groups.get(group_id), shard.commits.get(group_id)
-            if group is None and commits is None:
+            group, offsets = shard.groups.get(group_id), shard.offsets_of(group_id)
+            if group is None and not offsets:
                 return ErrorCode.GROUP_ID_NOT_FOUND
             if group is not None and group.state is not State.EMPTY:
                 return ErrorCode.NON_EMPTY_GROUP
-            self._coordinator.forget(shard, [CommitKey(group_id, *place) for place in commits or ()], [group_id])
+            self._coordinator.forget(shard, offsets, [group_id])
         except NotReady:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         return ErrorCode.NONE
@@ -102,15 +103,15 @@ class GroupAdmin:
         refusal = _may_delete_offsets(shard, request.group_id)
         if refusal is not ErrorCode.NONE:
             return {"error_code": refusal}
-        group, known = shard.groups.get(request.group_id), shard.commits.get(request.group_id, {})
+        group, known = shard.groups.get(request.group_id), shard.offsets_of(request.group_id)
         errors = {
             (topic.name, part.partition_index): self._refusal(group, topic.name, part.partition_index)
             for topic in request.topics
             for part in topic.partitions
         }
-        gone = [place for place, error in errors.items() if error is ErrorCode.NONE and place in known]
+        wished = [CommitKey(request.group_id, *place) for place, error in errors.items() if error is ErrorCode.NONE]
         try:
-            self._coordinator.forget(shard, [CommitKey(request.group_id, *place) for place in gone])
+            self._coordinator.forget(shard, [key for key in wished if key in known])
         except NotReady:
             return {"error_code": ErrorCode.COORDINATOR_NOT_AVAILABLE}
         return {"error_code": ErrorCode.NONE, "topics": [_deleted(topic, errors) for topic in request.topics]}
@@ -122,7 +123,7 @@ class GroupAdmin:
 
 
 def _listed(shard: Shard) -> Iterator[Fields]:
-    for group_id in {**shard.commits, **shard.groups}:
+    for group_id in shard.names():
         group = shard.groups.get(group_id)
         yield {
             "group_id": group_id,
@@ -158,7 +159,7 @@ def _member(member: Member, protocol: str | None) -> Fields:
 def _may_delete_offsets(shard: Shard, group_id: str) -> ErrorCode:
     group = shard.groups.get(group_id)
     if group is None:
-        return ErrorCode.NONE if group_id in shard.commits else ErrorCode.GROUP_ID_NOT_FOUND
+        return ErrorCode.NONE if shard.offsets_of(group_id) else ErrorCode.GROUP_ID_NOT_FOUND
     if group.state is not State.EMPTY and group.protocol_type != CONSUMER:
         return ErrorCode.NON_EMPTY_GROUP  # nobody knows what its members read
     return ErrorCode.NONE

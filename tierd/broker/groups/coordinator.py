@@ -9,7 +9,7 @@ import heapq
 import itertools
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from tierd.base.clock import Clock
 from tierd.base.errors import TierdError
@@ -33,9 +33,9 @@ from tierd.broker.groups.model import (
     StoredGroup,
     SyncAnswer,
 )
-from tierd.broker.groups.pending import PendingOffsets
 from tierd.broker.groups.ports import OFFSETS_TOPIC, OffsetsLog
 from tierd.broker.groups.replay import Replay
+from tierd.broker.groups.shard import Shard
 from tierd.broker.key_hash import partition_of
 from tierd.broker.loading import Loading
 from tierd.storage.batch import encode_batch
@@ -67,22 +67,6 @@ class GroupTooLarge(TierdError):
 
 class NoRoom(TierdError):
     """All groups together take the memory that is theirs; there is room again when some have ended."""
-
-
-@dataclass(slots=True)
-class Shard:
-    """The groups of one partition of the topic."""
-
-    index: int
-    groups: dict[str, Group] = field(default_factory=dict)
-    commits: dict[str, dict[tuple[str, int], Commit]] = field(default_factory=dict)
-    """By group, then topic and partition."""
-    pending: PendingOffsets = field(default_factory=PendingOffsets)
-    """What open transactions are about to commit."""
-
-    def keeps_offsets(self, group_id: str) -> bool:
-        """Whether the group has offsets, or an open transaction is about to commit some."""
-        return bool(self.commits.get(group_id)) or any(key.group == group_id for key in self.pending)
 
 
 class Coordinator:
@@ -259,7 +243,7 @@ class Coordinator:
         """
         dropped = 0
         for shard in await self.load_all():
-            gone = _of_topic(shard, topic, topic_id)
+            gone = shard.of_topic(topic, topic_id)
             self.forget(shard, gone)
             dropped += len(gone)
         return dropped
@@ -367,18 +351,6 @@ def commit_rows(group_id: str, commits: Commits) -> list[Row]:
     return [
         (encode_commit_key(CommitKey(group_id, *place)), encode_commit(commit)) for place, commit in commits.items()
     ]
-
-
-def _of_topic(shard: Shard, topic: str, topic_id: Uuid) -> list[CommitKey]:
-    """Whose offsets go with the topic, those of open transactions among them."""
-    held = [
-        (CommitKey(group_id, *place), commit)
-        for group_id, commits in shard.commits.items()
-        for place, commit in commits.items()
-    ]
-    held += shard.pending.commits()
-    mine = [key for key, commit in held if key.topic == topic and commit.topic_id in (None, topic_id)]
-    return list(dict.fromkeys(mine))
 
 
 def _answer(ticket: object, answer: Answer) -> None:

@@ -6,11 +6,12 @@ import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, TypeVar
 
-from tierd.broker.groups.coordinator import Coordinator, GroupTooLarge, NoRoom, NotReady, Shard
+from tierd.broker.groups.coordinator import Coordinator, GroupTooLarge, NoRoom, NotReady
 from tierd.broker.groups.machine import Group
 from tierd.broker.groups.model import Join, JoinAnswer, Sync, SyncAnswer
 from tierd.broker.groups.offset_handlers import OffsetHandlers
 from tierd.broker.groups.ports import Nodes, Topics
+from tierd.broker.groups.shard import Shard
 from tierd.broker.groups.txn_offsets import TxnOffsets
 from tierd.broker.produce_gate import NoTransactions
 from tierd.broker.transactions.ports import Verifier

@@ -5,8 +5,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from tierd.broker.groups.codec import Commit, CommitKey
-from tierd.broker.groups.coordinator import Coordinator, NoRoom, NotReady, Shard
+from tierd.broker.groups.coordinator import Coordinator, NoRoom, NotReady
 from tierd.broker.groups.ports import Topics
+from tierd.broker.groups.shard import Shard
 from tierd.wire.errors import ErrorCode
 from tierd.wire.header import RequestHeader
 

@@ -4,9 +4,10 @@ import logging
 from typing import Any
 
 from tierd.base.ids import TopicPartition
-from tierd.broker.groups.coordinator import Coordinator, NoRoom, NotReady, Shard
+from tierd.broker.groups.coordinator import Coordinator, NoRoom, NotReady
 from tierd.broker.groups.offset_handlers import Errors, Fields, OffsetHandlers, committed
 from tierd.broker.groups.ports import OFFSETS_TOPIC
+from tierd.broker.groups.shard import Shard
 from tierd.broker.groups.txn_store import TransactionalOffsets
 from tierd.broker.transactions.ports import Verifier
 from tierd.storage.errors import ProducerFenced

@@ -5,8 +5,9 @@ from dataclasses import replace
 from tierd.base.errors import TierdError
 from tierd.broker.groups import weight
 from tierd.broker.groups.codec import Commit, CommitKey
-from tierd.broker.groups.coordinator import Commits, Coordinator, NotReady, Shard, commit_rows
+from tierd.broker.groups.coordinator import Commits, Coordinator, NotReady, commit_rows
 from tierd.broker.groups.pending import holds
+from tierd.broker.groups.shard import Shard
 
 
 class TransactionalOffsets:

@@ -1,0 +1,44 @@
+"""The groups of one partition of `__consumer_offsets`, as they are held in memory."""
+
+from dataclasses import dataclass, field
+
+from tierd.base.ids import Uuid
+from tierd.broker.groups.codec import Commit, CommitKey
+from tierd.broker.groups.machine import Group
+from tierd.broker.groups.pending import PendingOffsets
+
+
+@dataclass(slots=True)
+class Shard:
+    """The groups of one partition of the topic."""
+
+    index: int
+    groups: dict[str, Group] = field(default_factory=dict)
+    commits: dict[str, dict[tuple[str, int], Commit]] = field(default_factory=dict)
+    """By group, then topic and partition."""
+    pending: PendingOffsets = field(default_factory=PendingOffsets)
+    """What open transactions are about to commit."""
+
+    def keeps_offsets(self, group_id: str) -> bool:
+        """Whether the group has offsets, or an open transaction is about to commit some."""
+        return bool(self.commits.get(group_id)) or any(key.group == group_id for key in self.pending)
+
+    def offsets_of(self, group_id: str) -> set[CommitKey]:
+        """All of them."""
+        known = {CommitKey(group_id, *place) for place in self.commits.get(group_id, ())}
+        return known | {key for key in self.pending if key.group == group_id}
+
+    def of_topic(self, topic: str, topic_id: Uuid) -> list[CommitKey]:
+        """Whose offsets go with the topic, those of open transactions among them."""
+        held = [
+            (CommitKey(group_id, *place), commit)
+            for group_id, commits in self.commits.items()
+            for place, commit in commits.items()
+        ]
+        held += self.pending.commits()
+        mine = [key for key, commit in held if key.topic == topic and commit.topic_id in (None, topic_id)]
+        return list(dict.fromkeys(mine))
+
+    def names(self) -> list[str]:
+        """Of all groups, those that only keep offsets among them."""
+        return list(dict.fromkeys([*self.commits, *self.groups, *(key.group for key in self.pending)]))

@@ -100,15 +100,19 @@ def spread(values: Iterable[float]) -> Spread:
 
 
 def interleaved(
-    runs: Mapping[str, Callable[[], Sample]], rounds: int, said: Callable[[str], None] = lambda _: None
+    runs: Mapping[str, Callable[[], Sample]],
+    rounds: int,
+    said: Callable[[str], None] = lambda _: None,
+    told: Callable[[Sample], str] = lambda s: f"{s.mb_per_s:.0f} MB/s, {s.cpu_s_per_gib:.2f} CPU s/GiB",
 ) -> dict[str, list[Sample]]:
-    """A B C A B C ...: drift of the machine hits all alike; one round before is not counted. *said* is told of each."""
+    """A B C A B C ...: drift of the machine hits all alike; one round before is not counted. *said* is told of each,
+    in the words of *told*."""
     taken: dict[str, list[Sample]] = {name: [] for name in runs}
     for number in range(rounds + 1):
         for name, run in runs.items():
             sample = run()
             counted = f"round {number} of {rounds}" if number else "to warm up"
-            said(f"{counted}: {name} {sample.mb_per_s:.0f} MB/s, {sample.cpu_s_per_gib:.2f} CPU s/GiB")
+            said(f"{counted}: {name} {told(sample)}")
             if number:
                 taken[name].append(sample)
     return taken

@@ -7,11 +7,14 @@ protocol's public message layouts and work on any broker.
 import socket
 import struct
 import threading
+from collections.abc import Iterable, Iterator
 from contextlib import closing
+from itertools import repeat
 
 from tierd.storage.batch import HEADER_BYTES, parse_header
 
 PRODUCE, FETCH = 0, 1
+_IN_FLIGHT = 5
 _EMPTY_ANSWERS = 60
 """So many in a row (each takes 500 ms) are no longer a bucket that is slow."""
 
@@ -63,23 +66,34 @@ def _receive(sock: socket.socket, into: memoryview) -> None:
         into = into[n:]
 
 
-def produce(address: str, topic: str, batch: bytes, total_bytes: int, in_flight: int = 5) -> int:
+def produce(address: str, topic: str, batch: bytes, total_bytes: int) -> int:
     """Send the same batch until *total_bytes* are acknowledged; RuntimeError on any error code."""
-    sent_frame, answer = produce_frame(topic, batch), memoryview(bytearray(4096))
+    count = max(1, total_bytes // len(batch))
+    _produce(address, topic, repeat(produce_frame(topic, batch), count))
+    return count * len(batch)
+
+
+def produce_all(address: str, topic: str, batches: Iterable[bytes]) -> None:
+    """Send *batches* in order; RuntimeError on any error code."""
+    _produce(address, topic, (produce_frame(topic, batch) for batch in batches))
+
+
+def _produce(address: str, topic: str, frames: Iterator[bytes]) -> None:
     error_at = 4 + 1 + 1 + len(compact(topic)) + 1 + 4
-    count, sent, done = max(1, total_bytes // len(batch)), 0, 0
+    answer, waiting = memoryview(bytearray(4096)), 0
     with connect(address) as sock:
-        while done < count:
-            while sent < count and sent - done < in_flight:
-                sock.sendall(sent_frame)
-                sent += 1
+        while True:
+            while waiting < _IN_FLIGHT and (frame := next(frames, None)) is not None:
+                sock.sendall(frame)
+                waiting += 1
+            if not waiting:
+                return
             _receive(sock, answer[:4])
             size = int.from_bytes(answer[:4], "big")
             _receive(sock, answer[:size])
             if error := struct.unpack_from(">h", answer, error_at)[0]:
                 raise RuntimeError(f"produce answered with error {error}")
-            done += 1
-    return count * len(batch)
+            waiting -= 1
 
 
 def wait_served(address: str, topic: str) -> None:

@@ -40,6 +40,11 @@ class Run:
     """Moved by each server in each round."""
     rounds: int
     said: Callable[[str], None]
+    with_kafka: bool = True
+    cold: bool = False
+    """Recovery reads from the disk, not from the page cache."""
+    segments: int = 10_000
+    """Closed ones that a start finds."""
 
 
 def batch_of(size_bytes: int) -> bytes:

@@ -20,7 +20,7 @@ from kit import weed
 from kit.daemon import Daemon
 
 KAFKA = "Kafka 4.3.1"
-_KAFKA_JVM = (
+KAFKA_JVM = (
     "-Xmx1g", "-Xms1g", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20",
     "-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent",
 )  # fmt: skip
@@ -35,6 +35,7 @@ class Server:
     address: str
     pids: Mapping[str, int]
     daemon: Daemon | None = field(default=None, compare=False)
+    data: Path = field(default=Path(), compare=False)
 
     def create(self, topic: str, **config: str) -> None:
         """A topic with one partition, ready to be used; raises when it is there."""
@@ -64,22 +65,26 @@ def tierd(place: Path, remote: str | None = None, *sets: str, server: weed.Weed 
     try:
         daemon.start()
         tierers = dict(zip(("tierer",), daemon.tierer_pids(), strict=False))
-        yield Server("tierd", daemon.address, {"broker": daemon.pid, **tierers}, daemon)
+        yield Server("tierd", daemon.address, {"broker": daemon.pid, **tierers}, daemon, daemon.data)
         daemon.stop(timeout_s=60)
     finally:
         daemon.kill()
 
 
 @contextmanager
-def kafka(place: Path) -> Iterator[Server | None]:
-    """A real Kafka with the JVM flags of its own start script; None where Java or Maven is missing."""
-    home = os.environ.get("TIERD_KAFKA_HOME")
-    if not shutil.which("java") or not (home or shutil.which("mvn")):
+def kafka(place: Path, others: Mapping[str, str] | None = None) -> Iterator[Server | None]:
+    """A real Kafka with the JVM flags of its own start script; None where Java or Maven is missing. *others* are
+    settings."""
+    if not has_kafka():
         yield None
         return
-    settings = {"log.segment.bytes": str(64 << 20), "log.segment.delete.delay.ms": "1000"}
-    with kafka_kit.running(place, settings, _KAFKA_JVM) as broker:
-        yield Server(KAFKA, broker.address, {"kafka": broker.pid})
+    settings = {"log.segment.bytes": str(64 << 20), "log.segment.delete.delay.ms": "1000"} | (others or {})
+    with kafka_kit.running(place, settings, KAFKA_JVM) as broker:
+        yield Server(KAFKA, broker.address, {"kafka": broker.pid}, data=broker.data)
+
+
+def has_kafka() -> bool:
+    return bool(shutil.which("java") and (os.environ.get("TIERD_KAFKA_HOME") or shutil.which("mvn")))
 
 
 def machine() -> str:

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bench.bucket_rows import Waits
-from bench.measure import GIB, Sample, spread
+from bench.measure import GIB, MIB, Sample, spread
+from bench.opening_rows import Starts
 from bench.rows import Row
 from bench.servers import KAFKA
 
@@ -61,23 +62,42 @@ def waits(row: Waits) -> list[dict[str, Any]]:
     ]
 
 
+def starts(row: Starts) -> list[dict[str, Any]]:
+    """One dict a server: seconds until ready and CPU seconds as [low, median, high], MiB read, memory."""
+    out = []
+    for name, samples in row.samples.items():
+        wall, cpu = spread(s.wall_s for s in samples), spread(sum(s.cpu_s.values()) for s in samples)
+        out.append(
+            {
+                "row": row.name,
+                "server": name,
+                "ready_s": [wall.low, wall.median, wall.high],
+                "read_mib": spread(s.moved_bytes / MIB for s in samples).median,
+                "cpu_s": [cpu.low, cpu.median, cpu.high],
+                "private_mib": dict(row.private_mib.get(name, {})),
+            }
+        )
+    return out
+
+
 def percentile(taken: Sequence[float], share: float) -> float:
     ordered = sorted(taken)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
-def markdown(rows: Sequence[Row | Waits]) -> str:
-    """One table for what was moved, one for what was waited for; as a page can take them."""
-    moved = [line for row in rows if isinstance(row, Row) for line in throughput(row)]
-    waited = [line for row in rows if isinstance(row, Waits) for line in waits(row)]
-    tables = []
-    if moved:
-        tables.append(_table(_MOVED, [_moved(line) for line in moved]))
-    if waited:
-        tables.append(_table(_WAITED, [_waited(line) for line in waited]))
-    return "\n\n".join(tables)
+AnyRow = Row | Waits | Starts
 
 
+def markdown(rows: Sequence[AnyRow]) -> str:
+    """One table for what was moved, one for what was waited for, one for starts; as a page can take them."""
+    moved = [_moved(line) for row in rows if isinstance(row, Row) for line in throughput(row)]
+    waited = [_waited(line) for row in rows if isinstance(row, Waits) for line in waits(row)]
+    started = [_started(line) for row in rows if isinstance(row, Starts) for line in starts(row)]
+    tables = ((_MOVED, moved), (_WAITED, waited), (_STARTED, started))
+    return "\n\n".join(_table(head, lines) for head, lines in tables if lines)
+
+
+_STARTED = ("work", "server", "s until ready", "MiB read", "CPU s", "private MiB")
 _MOVED = ("work", "server", "MB/s", "x bare", "x Kafka", "CPU s/GiB", "by process", "requests/GiB", "private MiB")
 _WAITED = ("work", "server", "reads", "p50 ms", "p99 ms", "x bare")
 
@@ -101,6 +121,17 @@ def _waited(line: Mapping[str, Any]) -> list[str]:
     return [line["row"], line["server"], str(line["count"]), middle, late, _number(line["of_bare"], 2)]
 
 
+def _started(line: Mapping[str, Any]) -> list[str]:
+    return [
+        line["row"],
+        line["server"],
+        _spread(line["ready_s"], 2),
+        _number(line["read_mib"], 1),
+        _spread(line["cpu_s"], 2),
+        _processes(line["private_mib"], 0),
+    ]
+
+
 def _table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(cells) + " |" for cells in [head, ["---"] * len(head), *lines])
 
@@ -120,6 +151,15 @@ def _processes(values: Mapping[str, float], digits: int) -> str:
     return ", ".join(f"{name} {value:.{digits}f}" for name, value in values.items())
 
 
-def as_json(rows: Sequence[Row | Waits], machine: str) -> str:
-    lines = [line for row in rows for line in (throughput(row) if isinstance(row, Row) else waits(row))]
-    return json.dumps({"machine": machine, "rows": lines}, indent=1)
+def as_json(rows: Sequence[AnyRow], machine: str) -> str:
+    return json.dumps({"machine": machine, "rows": [line for row in rows for line in _lines(row)]}, indent=1)
+
+
+def _lines(row: AnyRow) -> list[dict[str, Any]]:
+    match row:
+        case Row():
+            return throughput(row)
+        case Waits():
+            return waits(row)
+        case Starts():
+            return starts(row)

@@ -161,6 +161,7 @@ class LogDirectory:
         *topic_id_for* knows ids whose `partition.metadata` is gone. Raises DiskFull, OSError, and what *on_progress*
         raises: then only `close` may follow.
         """
+        begun_ms = self._clock.monotonic_ms()
         marker = self.path / names.CLEAN_SHUTDOWN
         clean = marker.exists()
         points = self._files.read(names.RECOVERY_POINT_CHECKPOINT)
@@ -190,6 +191,9 @@ class LogDirectory:
             # From here on the files change: a crash must find the directory unclean.
             self._disk.unlink(marker)
             self._disk.fsync_dir(self.path)
+        reread = {"segments": meter.segments_read, "bytes": meter.bytes_read}
+        took_ms = self._clock.monotonic_ms() - begun_ms
+        log.info("logs opened", extra={"directory": str(self.path), "logs": len(found), **reread, "took_ms": took_ms})
 
     def _partitions(self) -> dict[TopicPartition, Path]:
         """The partition directories; those on their way out are noted for `purge`."""

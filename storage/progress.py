@@ -49,6 +49,9 @@ class Meter:
         self._bytes_left = 0
         self._unreported_bytes = 0
         self._stopped = False
+        self.segments_read = 0
+        self.bytes_read = 0
+        """What was read again so far."""
 
     def stop(self) -> None:
         """Let whoever counts next raise OpeningStopped."""
@@ -75,6 +78,7 @@ class Meter:
             if self._stopped:
                 raise OpeningStopped
             self._bytes_left = max(0, self._bytes_left - size_bytes)
+            self.bytes_read += size_bytes
             self._unreported_bytes += size_bytes
             if self._unreported_bytes >= REPORT_BYTES:
                 self._report()
@@ -86,6 +90,7 @@ class Meter:
 
     def segment_done(self) -> None:
         with self._lock:
+            self.segments_read += 1
             self._segments_left = max(0, self._segments_left - 1)
             self._report()
 

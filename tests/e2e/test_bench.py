@@ -9,9 +9,10 @@ import pytest
 
 from bench.bucket_rows import Waits
 from bench.measure import GIB, MIB, Sample, interleaved, timed
+from bench.opening_rows import Starts
 from bench.rows import Row, batch_of
 from bench.servers import KAFKA
-from bench.table import as_json, throughput, waits
+from bench.table import as_json, markdown, starts, throughput, waits
 from tierd.storage.batch import check_crc, parse_header
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,6 +45,28 @@ def test_a_small_run_of_the_command(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("tierd-bench-*"))
 
 
+@pytest.mark.e2e
+def test_small_runs_of_opening_and_cleaning(tmp_path: Path) -> None:
+    figures = tmp_path / "figures.json"
+    words = ["recovery", "start", "compaction-1k", "--no-kafka", "--cold", "--segments", "20", "--mib", "130"]
+    done = subprocess.run(
+        [sys.executable, "-m", "bench", *words, "--rounds", "1", "--json", str(figures), "--place", str(tmp_path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    recovery, many, one, cleaned = json.loads(figures.read_text())["rows"]
+    assert recovery["row"] == "recovery, 16 KiB batches, cold"
+    assert recovery["mb_per_s"][1] > 0
+    assert (cleaned["row"], set(cleaned["cpu_by_process"])) == ("compaction, 1024 B records", {"broker", "worker"})
+    assert (many["row"], one["server"]) == ("start, 20 closed segments", "tierd, 1 closed segment")
+    assert many["ready_s"][1] > 0
+    assert many["read_mib"] - one["read_mib"] < 1
+
+
 def test_lines_are_medians_and_ratios_of_medians() -> None:
     def sample(seconds: float, cpu_s: float) -> Sample:
         return Sample(GIB, seconds, {"broker": cpu_s, "tierer": 2 * cpu_s}, requests=150)
@@ -73,7 +96,15 @@ def test_lines_are_medians_and_ratios_of_medians() -> None:
     get, ours = waits(first)
     assert (get["p50_ms"], get["p99_ms"]) == (50, 99)
     assert (ours["p50_ms"], ours["of_bare"]) == (100, 2)
-    assert len(json.loads(as_json([row, first], "a machine"))["rows"]) == 5
+    begun = Starts(
+        name="start",
+        samples={"tierd": [Sample(MIB * n, float(n), {"broker": 2.0 * n}) for n in (1, 2, 4)]},
+        private_mib={"tierd": {"broker": 40.0}},
+    )
+    (line,) = starts(begun)
+    assert (line["ready_s"], line["cpu_s"], line["read_mib"]) == ([1, 2, 4], [2, 4, 8], 2)
+    assert "| start | tierd | 2.00 (1.00-4.00) | 2.0 | 4.00 (2.00-8.00) | broker 40 |" in markdown([begun])
+    assert len(json.loads(as_json([row, first, begun], "a machine"))["rows"]) == 6
 
 
 def test_rounds_are_interleaved_and_the_first_does_not_count() -> None:

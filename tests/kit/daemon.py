@@ -91,9 +91,15 @@ class Daemon:
 
     def tierer_pids(self) -> list[int]:
         """Pids of the children of the broker process that run the tierer."""
+        return [pid for pid, words in self._children().items() if b"--fd" in words and b"tierd.worker" not in words]
+
+    def worker_pids(self) -> list[int]:
+        """The same of the worker."""
+        return [pid for pid, words in self._children().items() if b"tierd.worker" in words]
+
+    def _children(self) -> dict[int, bytes]:
         children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
-        commands = {int(child): Path(f"/proc/{child}/cmdline").read_bytes() for child in children}
-        return [pid for pid, words in commands.items() if b"--fd" in words and b"tierd.worker" not in words]
+        return {int(child): Path(f"/proc/{child}/cmdline").read_bytes() for child in children}
 
     def stop(self, *, timeout_s: float = 30) -> int:
         """SIGTERM and wait; give the exit code."""

@@ -42,9 +42,10 @@ _LOGGING = (
     "-Dorg.slf4j.simpleLogger.log.kafka.server.KafkaRaftServer=info",
 )
 
-_LOADING = tuple(
+LOADING = tuple(
     f"-Dorg.slf4j.simpleLogger.log.{name}=info" for name in ("kafka.log.LogManager", "org.apache.kafka.storage")
 )
+"""Let it tell in detail what it thinks of the files that it opens."""
 
 _COMPLAINT = re.compile("WARN|ERROR|Recovering unflushed|[Rr]ebuilding (?!producer state)|[Cc]orrupt|[Tt]runcat")
 _HARMLESS = re.compile(
@@ -253,25 +254,30 @@ def opened(
     Its leader epoch is above all of theirs. Checkpoints and the clean-shutdown marker are taken along where there are.
     It tells in detail what it thinks of the files (`complaints`, `recovered_nothing`).
     """
-    with _ended(Kafka(home, settings or {}, (*FLAGS, *_LOADING))) as kafka:
-        kafka.format()
-        meta = parse_meta_properties((kafka.data / names.META_PROPERTIES).read_bytes())
-        known: list[str] = []
-        for topic in topics:
-            known += _topic_arguments(source, topic)
-        java(JAVA / "Bootstrap.java", kafka.data, str(NODE_ID), str(meta.directory_id), *known)
-        for directory in (path for topic in topics for path in _partitions(source, topic)):
-            shutil.copytree(directory, kafka.data / directory.name)
-        for name in (
-            names.RECOVERY_POINT_CHECKPOINT,
-            names.REPLICATION_CHECKPOINT,
-            names.LOG_START_CHECKPOINT,
-            names.CLEANER_CHECKPOINT,
-            names.CLEAN_SHUTDOWN,
-        ):
-            if (source / name).exists():
-                shutil.copy(source / name, kafka.data / name)
+    with _ended(Kafka(home, settings or {}, (*FLAGS, *LOADING))) as kafka:
+        fill(kafka, source, topics)
         yield kafka.start()
+
+
+def fill(kafka: Kafka, source: Path, topics: Sequence[str]) -> None:
+    """Format *kafka* and give it copies of the partition directories of *topics* in *source*."""
+    kafka.format()
+    meta = parse_meta_properties((kafka.data / names.META_PROPERTIES).read_bytes())
+    known: list[str] = []
+    for topic in topics:
+        known += _topic_arguments(source, topic)
+    java(JAVA / "Bootstrap.java", kafka.data, str(NODE_ID), str(meta.directory_id), *known)
+    for directory in (path for topic in topics for path in _partitions(source, topic)):
+        shutil.copytree(directory, kafka.data / directory.name)
+    for name in (
+        names.RECOVERY_POINT_CHECKPOINT,
+        names.REPLICATION_CHECKPOINT,
+        names.LOG_START_CHECKPOINT,
+        names.CLEANER_CHECKPOINT,
+        names.CLEAN_SHUTDOWN,
+    ):
+        if (source / name).exists():
+            shutil.copy(source / name, kafka.data / name)
 
 
 def _topic_arguments(source: Path, topic: str) -> list[str]:

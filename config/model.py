@@ -281,6 +281,23 @@ class Groups(Section):
             "offset.metadata.max.bytes", Number(0, 32_767), "Largest metadata that goes with one committed offset."
         ),
     ] = 4096
+    retention_minutes: Annotated[
+        int,
+        Setting(
+            "offsets.retention.minutes",
+            Number(1, 2**31 - 1),
+            "Committed offsets are forgotten so many minutes after the last member of their group has left, or after "
+            "their commit where the group reads other topics now.",
+        ),
+    ] = 7 * 24 * 60
+    expiry_check_ms: Annotated[
+        int,
+        Setting(
+            "offsets.retention.check.interval.ms",
+            Number(1, DAY_MS, MILLIS),
+            "Time between two looks for offsets that may be forgotten.",
+        ),
+    ] = 600_000
     memory_bytes: Annotated[
         int,
         Setting(

@@ -24,6 +24,7 @@ from tierd.broker.fetch import Fetch
 from tierd.broker.group_ports import OneNode, TopicIds, once_settled
 from tierd.broker.groups.admin import GroupAdmin
 from tierd.broker.groups.coordinator import Coordinator
+from tierd.broker.groups.expiry import OffsetsExpiry
 from tierd.broker.groups.handlers import GroupHandlers
 from tierd.broker.groups.model import GroupLimits
 from tierd.broker.groups.txn_store import TransactionalOffsets
@@ -103,6 +104,12 @@ class Broker:
             TransactionalOffsets(self._coordinator),
             appended=self.housekeeping.appended,
         )
+        self._expiry = OffsetsExpiry(
+            self._coordinator,
+            keep_ms=settings.groups.retention_minutes * 60_000,
+            every_ms=settings.groups.expiry_check_ms,
+        )
+        self._expiry_task: asyncio.Task[None] | None = None
         self._delete_records = DeleteRecords(partitions, tier)
         produce = Produce(partitions, tier, clock, self.counters, self.commits, appended=self.housekeeping.appended)
         control = self._control(ProducerIds(registry, clock, self._largest_producer_id), cluster_id)
@@ -129,6 +136,8 @@ class Broker:
         self.moves.resume()
         self._moves_task = asyncio.create_task(self.moves.run())
         self._moves_task.add_done_callback(self._beside_ended)
+        self._expiry_task = asyncio.create_task(self._expiry.run())
+        self._expiry_task.add_done_callback(self._beside_ended)
         if self._cleaning is not None:
             self._cleaning_task = asyncio.create_task(self._cleaning.run())
             self._cleaning_task.add_done_callback(self._beside_ended)
@@ -153,6 +162,9 @@ class Broker:
         """Answer what is in work (not when *quick*), close all connections, end housekeeping. Logs stay open."""
         self._fetch.stop()
         await self.server.stop(0 if quick else STOP_GRACE_S)
+        if self._expiry_task is not None:
+            self._expiry.stop()
+            await asyncio.wait({self._expiry_task})
         self._coordinator.close()
         await self.commits.close()
         await self._delete_records.close()

@@ -1,0 +1,106 @@
+"""Offsets that nobody needs any more are forgotten after a while, by Kafka's rules (KIP-211).
+
+What offsets a time lets go of:
+
+| the group | offsets go | counted from |
+|---|---|---|
+| has no members | all | the last member's leaving |
+| never had any | all | their own commit |
+| stable, of consumers whose topics are known | of topics that no member reads | their own commit |
+| anything else | none | |
+
+A commit that names its own time of expiry goes by that. An offset that an open transaction is about to commit stays.
+A group without members and offsets goes, too.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterator
+
+from tierd.broker.groups.codec import Commit, CommitKey
+from tierd.broker.groups.coordinator import Coordinator, NotReady
+from tierd.broker.groups.machine import Group
+from tierd.broker.groups.model import State
+from tierd.broker.groups.shard import Shard
+from tierd.broker.groups.subscribed import reads, topics_of
+
+log = logging.getLogger(__name__)
+
+_A_TURN = 100
+"""Groups looked at before the loop serves others again."""
+
+
+def expired(shard: Shard, group_id: str, *, now_ms: int, keep_ms: int) -> Iterator[CommitKey]:
+    """Offsets of the group to be forgotten at *now_ms*, wall clock."""
+    group = shard.groups.get(group_id)
+    if group is not None and not _may_expire(group):
+        return
+    for (topic, partition), commit in shard.commits.get(group_id, {}).items():
+        key = CommitKey(group_id, topic, partition)
+        if key not in shard.pending and not reads(group, topic) and _is_over(commit, group, now_ms, keep_ms):
+            yield key
+
+
+def _may_expire(group: Group) -> bool:
+    """Offsets under the name of a group that was made but never joined go like those without a group."""
+    if group.protocol_type is None or group.state is State.EMPTY:
+        return group.idle
+    return group.state is State.STABLE and topics_of(group) is not None
+
+
+def _is_over(commit: Commit, group: Group | None, now_ms: int, keep_ms: int) -> bool:
+    if commit.expire_ms is not None:
+        return now_ms >= commit.expire_ms
+    left = group is not None and group.protocol_type is not None and group.state is State.EMPTY
+    since_ms = commit.commit_ms
+    if left and group is not None and group.changed_ms is not None:
+        # Kafka takes the time of leaving alone; an administrator may have set the offset since.
+        since_ms = max(since_ms, group.changed_ms)
+    return now_ms - since_ms >= keep_ms
+
+
+class OffsetsExpiry:
+    """Looks at all groups every *every_ms*. Loop thread only; `run` is one task, `stop` lets it end."""
+
+    def __init__(self, coordinator: Coordinator, *, keep_ms: int, every_ms: int) -> None:
+        self._coordinator = coordinator
+        self._keep_ms = keep_ms
+        self._every_ms = every_ms
+        self._stopped = asyncio.Event()
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    async def run(self) -> None:
+        """The first look comes after one interval: until then consumers may have come back from a restart."""
+        while True:
+            try:
+                await asyncio.wait_for(self._stopped.wait(), self._every_ms / 1000)
+            except TimeoutError:
+                await self.step()
+            else:
+                return
+
+    async def step(self) -> None:
+        """One look. What cannot be read or written now waits for the next."""
+        offsets = groups = 0
+        try:
+            for shard in await self._coordinator.load_all():
+                for number, group_id in enumerate(shard.names()):
+                    gone = self._forget(shard, group_id)
+                    offsets, groups = offsets + gone[0], groups + gone[1]
+                    if number % _A_TURN == _A_TURN - 1:
+                        await asyncio.sleep(0)
+        except NotReady as error:
+            log.warning("offsets do not expire", extra={"why": str(error)})
+        if offsets or groups:
+            log.info("offsets expired", extra={"offsets": offsets, "groups": groups})
+
+    def _forget(self, shard: Shard, group_id: str) -> tuple[int, int]:
+        """How many offsets and groups went."""
+        gone = list(expired(shard, group_id, now_ms=self._coordinator.wall_ms(), keep_ms=self._keep_ms))
+        group, left = shard.groups.get(group_id), shard.offsets_of(group_id).difference(gone)
+        ends = group is not None and group.idle and not left
+        if gone or ends:
+            self._coordinator.forget(shard, gone, [group_id] if ends else ())
+        return len(gone), int(ends)

@@ -6,6 +6,7 @@ An error of one partition stays there.
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tierd.base.errors import CorruptFile, RemoteUnavailable, TierdError
@@ -28,6 +29,12 @@ REMOTE_WAIT_MS = 500
 """A read from the bucket is waited for this long even when the client's own max wait is shorter (Kafka's default)."""
 REMOTE_BESIDE_LOCAL_MS = 50
 """... and this long when local data is there to be sent."""
+MOST_REMOTE = 16
+"""Partitions that one request reads from the bucket at a time; the next one asks for the others."""
+ROWS_A_TURN = 100
+"""Partitions of one request looked at before others get their turn."""
+SHORT_BYTES = 1024
+"""A request up to this cannot ask for so many."""
 
 
 @dataclass(slots=True)
@@ -40,6 +47,8 @@ class Round:
     """Records by place in `rows`."""
     remote: list[tuple[int, int, RemoteWant]] = field(default_factory=list)
     """Places whose data is in the bucket, and what to read; their bytes are taken off `left_bytes` at once."""
+    tried: int = 0
+    """Reads begun although the bucket is away."""
     got_bytes: int = 0
     failed: bool = False
 
@@ -70,6 +79,8 @@ class Fetch:
         if request.session_id != 0 and request.session_epoch > 0:
             error = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
             return encode_fetch_response(header.correlation_id, header.version, [], error=error)[0]
+        if len(frame) > SHORT_BYTES and request.rows > ROWS_A_TURN:
+            return self._wait(header, request)
         done = self._pass(request)
         if not done.remote and (self._enough(done, request) or request.max_wait_ms <= 0):
             return self._reply(header, request, done)
@@ -92,18 +103,42 @@ class Fetch:
         done = Round(request.max_bytes)
         committed = request.isolation == 1
         for topic, (name, wanted) in enumerate(request.topics):
-            rows: list[PartitionFetched] = []
-            done.rows.append(rows)
-            for want in wanted:
-                partition = self._partitions.get(name, want.partition)
-                place = (topic, len(rows))
-                rows.append(_EMPTY)
-                if partition is None:
-                    done.failed = True
-                    rows[-1] = PartitionFetched(want.partition, self._partitions.missing(name, want.partition))
-                else:
-                    rows[-1] = self._read(done, place, partition, want, committed)
+            done.rows.append([])
+            self._pass_some(done, topic, name, wanted, committed)
         return done
+
+    async def _long_pass(self, request: FetchRequest) -> Round:
+        """The same, in turns when there is very much to look at."""
+        if request.rows <= ROWS_A_TURN:
+            return self._pass(request)
+        done = Round(request.max_bytes)
+        handled = 0
+        try:
+            for topic, (name, wanted) in enumerate(request.topics):
+                done.rows.append([])
+                for at in range(0, len(wanted), ROWS_A_TURN):
+                    some = wanted[at : at + ROWS_A_TURN]
+                    self._pass_some(done, topic, name, some, request.isolation == 1)
+                    handled += len(some)
+                    if handled >= ROWS_A_TURN:
+                        handled = 0
+                        await asyncio.sleep(0)
+        except BaseException:
+            done.release()
+            raise
+        return done
+
+    def _pass_some(self, done: Round, topic: int, name: str, wanted: Sequence[FetchPartition], committed: bool) -> None:
+        rows = done.rows[topic]
+        for want in wanted:
+            partition = self._partitions.get(name, want.partition)
+            place = (topic, len(rows))
+            rows.append(_EMPTY)
+            if partition is None:
+                done.failed = True
+                rows[-1] = PartitionFetched(want.partition, self._partitions.missing(name, want.partition))
+            else:
+                rows[-1] = self._read(done, place, partition, want, committed)
 
     def _read(
         self, done: Round, place: tuple[int, int], partition: Partition, want: FetchPartition, committed: bool
@@ -154,10 +189,12 @@ class Fetch:
         if self._reads.away(partition):
             # Still try, so that it is noticed when the bucket is back.
             done.failed = True
-            self._leave(RemoteWant(partition, want.offset, want.max_bytes, partition.log.local_start, committed))
+            if done.tried < MOST_REMOTE:
+                done.tried += 1
+                self._leave(RemoteWant(partition, want.offset, want.max_bytes, partition.log.local_start, committed))
             return PartitionFetched(want.partition, ErrorCode.KAFKA_STORAGE_ERROR)
         limit = max(min(want.max_bytes, done.left_bytes), 0)
-        if limit > 0 or not (done.remote or done.got_bytes):
+        if len(done.remote) < MOST_REMOTE and (limit > 0 or not (done.remote or done.got_bytes)):
             stop = partition.log.local_start
             if committed:
                 stop = min(stop, partition.log.last_stable)
@@ -173,7 +210,7 @@ class Fetch:
 
     async def _wait(self, header: RequestHeader, request: FetchRequest) -> Reply:
         begun = asyncio.get_running_loop().time()
-        done = self._pass(request)
+        done = await self._long_pass(request)
         if done.remote:
             try:
                 await self._read_remote(request, done, begun)
@@ -187,6 +224,8 @@ class Fetch:
     async def _poll(self, request: FetchRequest, done: Round, deadline: float) -> Round:
         """Pass again on every wake-up until there is enough or the time is over; nothing is held while waiting."""
         event = asyncio.Event()
+        if request.rows > ROWS_A_TURN:
+            event.set()  # Something may have been appended during the long pass.
         watched = [
             partition
             for name, wanted in request.topics
@@ -206,9 +245,9 @@ class Fetch:
         try:
             while not (over or done.remote or self._enough(done, request)):
                 done.release()
-                event.clear()
                 await event.wait()
-                done = self._pass(request)
+                event.clear()  # What is appended during a long pass calls for one more.
+                done = await self._long_pass(request)
             return done
         finally:
             timer.cancel()

@@ -20,6 +20,7 @@ from tierd.wire.primitives import (
     read_compact_string,
     read_count,
     read_string,
+    rows_left,
     skip_tags,
     string,
     uvarint,
@@ -39,6 +40,8 @@ _ABORTED: Final = struct.Struct(">qq")
 _THROTTLE_ERROR_SESSION: Final = struct.Struct(">ihi")
 _NO_REPLICA: Final = I32.pack(-1)
 _NO_ABORTED: Final = b"\0" + _NO_REPLICA
+MOST_ROWS: Final = 100_000
+"""Topics and partitions in one request. Kafka has no such limit; a row of some 30 bytes becomes 250 in memory."""
 
 
 class FetchPartition(NamedTuple):
@@ -65,9 +68,15 @@ class FetchRequest(NamedTuple):
     session_id: int
     session_epoch: int
     topics: list[tuple[str, list[FetchPartition]]]
+    """Each partition once."""
     replica_id: int | None = None
     """A follower's node id; None for a consumer."""
     rack_id: str | None = None
+
+    @property
+    def rows(self) -> int:
+        """Partitions asked for."""
+        return sum([len(wanted) for _, wanted in self.topics])
 
 
 class Aborted(Protocol):
@@ -106,6 +115,8 @@ def decode_fetch(frame: memoryview, position: int, version: int) -> FetchRequest
         at_end(frame, position)
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise BadFrame(f"Fetch v{version}: {error}") from error
+    if len(topics) > 1 or (topics and len(topics[0][1]) > 1):
+        topics = _once_each(topics)
     replica_id = None if replica < 0 else replica
     fields = (wait, least, most, isolation, session_id, session_epoch, topics, replica_id, rack)
     return tuple.__new__(FetchRequest, fields)
@@ -114,13 +125,25 @@ def decode_fetch(frame: memoryview, position: int, version: int) -> FetchRequest
 _Topics = list[tuple[str, list[FetchPartition]]]
 
 
+def _once_each(topics: _Topics) -> _Topics:
+    """A partition that is named again is wanted as said last, and answered once: Kafka reads the rows into a map."""
+    if len(dict(topics)) == len(topics) and all(len({want[0] for want in rows}) == len(rows) for _, rows in topics):
+        return topics
+    merged: dict[str, dict[int, FetchPartition]] = {}
+    for name, rows in topics:
+        merged.setdefault(name, {}).update((want[0], want) for want in rows)
+    return [(name, list(by_index.values())) for name, by_index in merged.items()]
+
+
 def _flexible(frame: memoryview, position: int, version: int) -> tuple[_Topics, str | None, int]:
     unpack, size, new = _PARTITION_V12.unpack_from, _PARTITION_V12.size, tuple.__new__
     topic_count, position = read_compact_count(frame, position)
     topics: _Topics = []
+    left = MOST_ROWS
     for _ in range(topic_count):
         name, position = read_compact_string(frame, position)
         count, position = read_compact_count(frame, position)
+        left = rows_left(left, count)
         partitions = []
         for _ in range(count):
             index, epoch, offset, fetched_epoch, log_start, most = unpack(frame, position)
@@ -151,9 +174,11 @@ def _skip_forgotten(frame: memoryview, position: int) -> int:
 def _legacy(frame: memoryview, position: int, version: int) -> tuple[_Topics, str | None, int]:
     topic_count, position = read_count(frame, position)
     topics: _Topics = []
+    left = MOST_ROWS
     for _ in range(topic_count):
         name, position = read_string(frame, position)
         count, position = read_count(frame, position)
+        left = rows_left(left, count)
         partitions = []
         for _ in range(count):
             partition, position = _legacy_partition(frame, position, version)

@@ -101,6 +101,14 @@ def skip_tags(frame: memoryview, position: int) -> int:
     return position
 
 
+def rows_left(left: int, count: int) -> int:
+    """Of the rows that one request may have, what is left after *count* more and what they stand under."""
+    left -= count + 1
+    if left < 0:
+        raise BadFrame("more rows than are served in one request")
+    return left
+
+
 def at_end(frame: memoryview, position: int) -> None:
     """Refuse bytes that no field claimed: the peer and we do not speak of the same message."""
     if position != len(frame):

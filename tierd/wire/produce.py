@@ -21,6 +21,7 @@ from tierd.wire.primitives import (
     read_count,
     read_string,
     read_uvarint,
+    rows_left,
     skip_tags,
     string,
     uvarint,
@@ -35,6 +36,8 @@ _PARTITION_V2: Final = struct.Struct(">ihqq")
 _PARTITION_V0: Final = struct.Struct(">ihq")
 _NO_ERRORS_LEGACY: Final = b"\0\0\0\0\xff\xff"  # no record errors, null message
 _NO_ERRORS_COMPACT: Final = b"\1\0\0"  # the same, no tags
+MOST_ROWS: Final = 20_000
+"""Topics and partitions in one request; more than Java's producer gets into its largest by default."""
 
 
 class ProduceRequest(NamedTuple):
@@ -66,6 +69,15 @@ class PartitionProduced(NamedTuple):
     message: str | None = None
 
 
+def repeats(request: ProduceRequest) -> bool:
+    """Whether a partition is named twice. Kafka then keeps the last batch and drops the others without a word."""
+    topics = request.topics
+    if len(topics) == 1 and len(topics[0][1]) == 1:
+        return False
+    named_once = {(name, index) for name, rows in topics for index, _ in rows}
+    return len(named_once) < sum(len(rows) for _, rows in topics)
+
+
 def decode_produce(frame: memoryview, position: int, version: int) -> ProduceRequest:
     """Decode the body that begins at *position*. Raises BadFrame."""
     try:
@@ -83,9 +95,11 @@ def _decode_legacy(frame: memoryview, position: int, version: int) -> ProduceReq
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(frame, position)
     topic_count, position = read_count(frame, position + _ACKS_TIMEOUT.size)
     topics: list[tuple[str, list[tuple[int, memoryview | None]]]] = []
+    left = MOST_ROWS
     for _ in range(topic_count):
         name, position = read_string(frame, position)
         count, position = read_count(frame, position)
+        left = rows_left(left, count)
         partitions: list[tuple[int, memoryview | None]] = []
         for _ in range(count):
             index, size = _INDEX_SIZE.unpack_from(frame, position)
@@ -106,9 +120,11 @@ def _decode_flexible(frame: memoryview, position: int) -> ProduceRequest:
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(frame, position)
     topic_count, position = read_compact_count(frame, position + _ACKS_TIMEOUT.size)
     topics: list[tuple[str, list[tuple[int, memoryview | None]]]] = []
+    left = MOST_ROWS
     for _ in range(topic_count):
         name, position = read_compact_string(frame, position)
         count, position = read_compact_count(frame, position)
+        left = rows_left(left, count)
         partitions: list[tuple[int, memoryview | None]] = []
         for _ in range(count):
             (index,) = unpack(frame, position)

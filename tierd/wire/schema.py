@@ -19,7 +19,7 @@ from kio.schema.errors import ErrorCode as KioErrorCode
 from tierd.wire.errors import BadFrame
 from tierd.wire.primitives import read_compact_string, read_string, read_uvarint
 
-MAX_ELEMENTS: Final = 1_000_000
+MAX_ELEMENTS: Final = 100_000
 """Array elements in one request. A byte on the wire may become a hundred in memory; Kafka has no such limit."""
 
 _LONGEST: Final = datetime.timedelta(days=999_999_998)

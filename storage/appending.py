@@ -67,6 +67,20 @@ def write_whole(active: Segment, batch: memoryview) -> None:
         raise StorageFailed(f"{active.where}: a write failed: {error}") from error
 
 
+def set_aside(
+    context: LogContext, name: TopicPartition, segments: Segments, snapshots: Snapshots, *, newest_first: bool = False
+) -> None:
+    """Move every file that is still there away, oldest first or newest first: a crash in between must not leave a
+    hole among what is there. Repeating it is fine."""
+    for segment in reversed(list(segments)) if newest_first else segments:
+        context.indexes.forget(segment)
+        segment.handle.drop()
+        for path in segment.files():
+            if path.exists():
+                context.set_aside.move(name, path)
+                snapshots.forget(segment.base)
+
+
 def restart_empty(
     context: LogContext,
     name: TopicPartition,
@@ -76,15 +90,8 @@ def restart_empty(
     offset: int,
     settings: TopicSettings,
 ) -> None:
-    """Go on with one empty segment at *offset*, durable when this returns. The old ones are set aside first, oldest
-    first: a crash in between must not leave a hole among what is there."""
-    for segment in segments:
-        context.indexes.forget(segment)
-        segment.handle.drop()
-        for path in segment.files():
-            if path.exists():
-                context.set_aside.move(name, path)
-                snapshots.forget(segment.base)
+    """Go on with one empty segment at *offset*, durable when this returns. The old ones are set aside first."""
+    set_aside(context, name, segments, snapshots)
     snapshots.sweep(set())
     fresh = new_segment(segments.active, offset, context.fds, context.disk, settings)
     snapshots.write(offset, producers)

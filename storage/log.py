@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tierd.base.ids import TopicPartition, Uuid
 from tierd.config.topic import TopicSettings
-from tierd.storage.appending import Appended, SeedFiles, restart_empty, stamp, write_whole
+from tierd.storage.appending import Appended, SeedFiles, restart_empty, set_aside, stamp, write_whole
 from tierd.storage.batch import BatchHeader, ControlType, encode_control_batch, patch
 from tierd.storage.compaction.of_log import Compaction
 from tierd.storage.context import LogContext
@@ -69,24 +69,29 @@ class Log(ReadableLog):
         self._gaps.judge(healed)
         return healed
 
-    def begin(self, epoch: int, first_append: int, seed: SeedFiles | None = None) -> None:
+    def begin(self, epoch: int, first_append: int, seed: SeedFiles | None = None, *, over: bool = False) -> None:
         """Enter the leader epoch of this run; needed before the first append, durable when it returns.
 
         *first_append* is where the bucket's copy ends: when the disk has fallen behind, the log restarts empty there,
-        with *seed* as its memory; the old local segments are set aside. Raises EpochRefused, DiskFull, OSError.
+        with *seed* as its memory; the old local segments are set aside. With *over* also when the disk has more: what
+        it has is another history. Raises EpochRefused, DiskFull, OSError.
         """
         first_append = max(first_append, self.log_start)
-        if first_append > self.log_end:
-            self._restart_at(first_append, seed)
+        if over or first_append > self.log_end:
+            self._restart_at(first_append, seed, over=over)
         self._lineage.enter(epoch, self.log_end)
         self.leader_epoch = epoch
         self._begun = True
 
-    def _restart_at(self, offset: int, seed: SeedFiles | None) -> None:
+    def _restart_at(self, offset: int, seed: SeedFiles | None, *, over: bool) -> None:
         log.warning(
-            "the disk is behind the bucket", extra={"partition": self._where, "end": self.log_end, "to": offset}
+            "the log begins anew behind the bucket's",
+            extra={"partition": self._where, "end": self.log_end, "to": offset},
         )
         self._context.persist_start(self.name, self.log_start)
+        if over:  # until nothing is left the epochs of this history stay: a start after a crash must find it out again
+            set_aside(self._context, self.name, self._segments, self._snapshots, newest_first=True)
+            self.high_watermark = self.last_stable = self.log_start
         if seed is not None:
             self._producers = memory_of(seed, self._lineage, self._context.clock.now_ms())
         restart_empty(
@@ -165,7 +170,9 @@ class Log(ReadableLog):
         if self.failed is not None:
             raise StorageFailed(f"{self.failed}; restart to recover from the disk")
         if not self._begun:
-            raise StorageFailed(f"{self.directory}: no leader epoch has begun")
+            raise StorageFailed(
+                f"{self.directory}: no leader epoch has begun; if the bucket does not answer, that is why"
+            )
         self._context.reserve.take(size_bytes)
 
     def _write(self, active: Segment, batch: memoryview) -> None:

@@ -1,8 +1,10 @@
 """The local log as the tierer sees it (`tiering.ports.LocalTier`): each call persists before it answers."""
 
+import asyncio
 import logging
 
 from tierd.base.clock import Clock
+from tierd.base.errors import TierdError
 from tierd.base.ids import PartitionId, Uuid
 from tierd.broker.partitions import Partitions
 from tierd.broker.ports import RemoteTier
@@ -10,6 +12,8 @@ from tierd.remote.view import Claim, ClaimState, RemotePartition
 from tierd.storage.errors import StorageFailed
 
 log = logging.getLogger(__name__)
+
+_AGAIN_S = 10.0
 
 
 class LocalLog:
@@ -20,6 +24,7 @@ class LocalLog:
         self._clock = clock
         self.tier: RemoteTier | None = None
         """Told of every change; set once it is there (each needs the other)."""
+        self._beginning: asyncio.Task[None] | None = None
 
     def _refuse_offline(self, part: PartitionId) -> None:
         """A partition in a directory that is offline has lost nothing: it stays as it is until it is back."""
@@ -56,6 +61,16 @@ class LocalLog:
             log.error("the bucket has another owner now: Produce is refused", extra={"why": claim.detail})
         else:
             log.info("claim", extra={"state": str(claim.state), "epoch": claim.epoch, "why": claim.detail})
+        if claim.state is ClaimState.HELD and self._partitions.waiting:
+            self._beginning = asyncio.ensure_future(self._begin_waiting())
+
+    async def _begin_waiting(self) -> None:
+        while self.tier is not None and self._partitions.waiting:
+            try:
+                await self._partitions.begin_waiting(self.tier)
+            except (TierdError, OSError) as error:
+                log.error("partitions wait on for what the bucket has of them: %s", error)
+                await asyncio.sleep(_AGAIN_S)
 
     def tombstone_written(self, topic_id: Uuid) -> None:
         topic = self._partitions.topic_by_id(topic_id)

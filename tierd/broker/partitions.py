@@ -4,7 +4,7 @@ Nothing here assumes that this node leads everything: who leads a partition is l
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tierd.base.clock import Clock
@@ -18,7 +18,7 @@ from tierd.broker.ports import RemoteTier
 from tierd.broker.registry import Registry, TopicRow
 from tierd.config.resolve import TopicDefaults, is_internal
 from tierd.config.topic import TopicSettings
-from tierd.remote.view import RemotePartition
+from tierd.remote.view import ClaimState, RemotePartition
 from tierd.storage import names
 from tierd.storage.checkpoints import parse_checkpoint
 from tierd.storage.directory import LogDirectory
@@ -101,6 +101,8 @@ class Partitions:
         self._by_name: dict[tuple[str, int], Partition] = {}
         self._by_id: dict[PartitionId, Partition] = {}
         self._known_starts: set[TopicPartition] = set()
+        self.waiting: set[PartitionId] = set()
+        """Those that take no appends yet: only the bucket, which has not answered, knows where they go on."""
         self.generation = 0
         """Changes with every topic that comes, goes or changes."""
         self.epoch = 0
@@ -214,36 +216,70 @@ class Partitions:
         self._topics[row.name] = topic
         self.generation += 1
 
-    async def begin(self, epoch: int, remotes: Mapping[PartitionId, RemotePartition], tier: RemoteTier | None) -> None:
-        """Enter *epoch* in every partition, above what the bucket has. After this the logs accept appends."""
+    async def begin(
+        self,
+        epoch: int,
+        remotes: Mapping[PartitionId, RemotePartition],
+        tier: RemoteTier | None,
+        *,
+        waiting: Iterable[PartitionId] = (),
+        outside: Collection[PartitionId] = (),
+    ) -> None:
+        """Enter *epoch* in every partition, above what the bucket has. After this the logs accept appends.
+
+        *waiting*: those that do so only after `begin_waiting`. *outside*: those whose local log is given up for what
+        the bucket has.
+        """
         self.epoch = epoch
+        self.waiting = set(waiting)
         for partition in self:
             partition.remote = remotes.get(partition.id)
             if partition.offline:
                 continue
-            try:
-                await self._begin_one(partition, tier)
-            except (DiskFull, OSError) as error:
-                home = self.homes.of(partition.log)
-                if home.directory is None or len(self.directories) == 1:
-                    raise
-                home.directory.health.fail(str(error))
-                self.take_offline(home)
+            if tier is not None and tier.claim.state is not ClaimState.HELD and _behind(partition):
+                self.waiting.add(partition.id)  # what it needs to go on lies in the bucket
+            if partition.id in self.waiting:
+                _waits(partition)
+                partition.tell(tier)
+            else:
+                await self._try_begin(partition, tier, over=partition.id in outside)
 
-    async def _begin_one(self, partition: Partition, tier: RemoteTier | None) -> None:
+    async def begin_waiting(self, tier: RemoteTier) -> None:
+        """The bucket has answered: what it has is known, and the claim is held. Raises RemoteUnavailable, CorruptFile;
+        then it may be called again."""
+        for part in sorted(self.waiting):
+            partition = self.by_id(part)
+            if partition is not None and not partition.offline:
+                partition.remote = tier.remote_partition(part)
+                await self._try_begin(partition, tier)
+                partition.wake()
+                log.info("partition takes appends now", extra={"partition": str(partition)})
+            self.waiting.discard(part)
+
+    async def _try_begin(self, partition: Partition, tier: RemoteTier | None, *, over: bool = False) -> None:
+        try:
+            await self._begin_one(partition, tier, over=over)
+        except (DiskFull, OSError) as error:
+            home = self.homes.of(partition.log)
+            if home.directory is None or len(self.directories) == 1:
+                raise
+            home.directory.health.fail(str(error))
+            self.take_offline(home)
+
+    async def _begin_one(self, partition: Partition, tier: RemoteTier | None, *, over: bool) -> None:
         logged, copied_to = partition.log, partition.copied_to
         first, seed = logged.log_end, None
-        if copied_to is not None and copied_to > first:
+        if copied_to is not None and (copied_to > first or over):
             assert tier is not None
-            first, seed = copied_to, await tier.seed(partition.id)
             log.warning(
-                "the disk had fallen behind the bucket",
-                extra={"partition": str(partition), "log_end": logged.log_end, "copied_to": copied_to},
+                "the disk has other records than the bucket" if over else "the disk had fallen behind the bucket",
+                extra={"partition": str(partition), "log_end": first, "copied_to": copied_to},
             )
+            first, seed = copied_to, await tier.seed(partition.id)
         elif logged.forgetful and copied_to is not None and tier is not None:
             await recall(partition, copied_to, tier)
         judge_gaps(partition)
-        logged.begin(self.epoch, first, seed)
+        logged.begin(self.epoch, first, seed, over=over)
         await make_visible(partition)
         _settle_log_start(partition, known=partition.name in self._known_starts)
         partition.tell(tier)
@@ -335,6 +371,17 @@ class Partitions:
                 log.error("partition not made", extra={"directory": str(home.path), "why": str(error)})
                 last = error
         raise last or DiskFull("no data directory is left to make a partition in")
+
+
+def _behind(partition: Partition) -> bool:
+    return partition.copied_to is not None and partition.copied_to > partition.log.log_end
+
+
+def _waits(partition: Partition) -> None:
+    log.warning(
+        "partition takes no appends until the bucket has answered: it may hold more of it than the disk",
+        extra={"partition": str(partition), "log_end": partition.log.log_end, "copied_to": partition.copied_to},
+    )
 
 
 def _listed_starts(directory: LogDirectory) -> dict[TopicPartition, int]:

@@ -25,6 +25,11 @@ log = logging.getLogger(__name__)
     type=click.Path(path_type=Path),
     help="This data directory is gone for good: its partitions begin again from what the bucket has, or empty.",
 )
+@click.option(
+    "--take-over",
+    is_flag=True,
+    help="Take the archive from the data directory that has claimed it. Local records outside of it are set aside.",
+)
 @click.option("--set", "sets", metavar="KEY=VALUE", multiple=True, help="Any setting; may be repeated.")
 def serve(
     config: Path | None,
@@ -34,6 +39,7 @@ def serve(
     advertise: str | None,
     remote: str | None,
     lost: tuple[Path, ...],
+    take_over: bool,
     sets: tuple[str, ...],
 ) -> int:
     """Run the daemon until SIGTERM; a second SIGTERM ends it at once.
@@ -44,9 +50,11 @@ def serve(
         Options(config=config, data=data, state=state, listen=listen, advertise=advertise, remote=remote, sets=sets),
         need_data=True,
     )
+    if take_over and settings.remote.url is None:
+        raise click.UsageError("--take-over goes with a bucket: --remote URL")
     logs.to_stderr(settings.log_level)
     for line in explain(settings):
         log.info("%s", line)
     from tierd import daemon  # heavy: everything that runs
 
-    return daemon.run(settings, lost=[path.absolute() for path in lost])
+    return daemon.run(settings, recover=take_over, lost=[path.absolute() for path in lost])

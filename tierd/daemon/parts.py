@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tierd.base.clock import Clock, SystemClock
 from tierd.base.disk import Disk
+from tierd.base.errors import StartRefused
 from tierd.broker.broker import Broker
 from tierd.broker.homes import Home
 from tierd.broker.local_tier import LocalLog
@@ -128,6 +129,11 @@ async def assemble(opened: Opened, *, recover: bool) -> tuple[Broker, TierLink |
     )
     partitions.load()
     opened.remember()
+    if recover and all(partition.internal for partition in partitions):
+        raise StartRefused(
+            f"{', '.join(map(str, settings.data_dirs))}: no partition lies there;"
+            " only a copy of a data directory can take its archive over in this release"
+        )
     local_epoch = max((partition.log.leader_epoch for partition in partitions), default=-1)
     if settings.remote.url is None:
         await partitions.begin(local_epoch + 1, {}, None)
@@ -143,7 +149,7 @@ async def assemble(opened: Opened, *, recover: bool) -> tuple[Broker, TierLink |
     )
     state.remember_remote(registry, settings.remote.url)
     try:
-        await partitions.begin(report.claim.epoch, report.remotes, link)
+        await partitions.begin(report.claim.epoch, report.remotes, link, waiting=report.waiting, outside=report.outside)
     except BaseException:
         await link.close()
         raise

@@ -47,6 +47,8 @@ class Watch:
                 failing.append(f"the bucket has another owner: {claim.detail}")
             elif claim.state is ClaimState.PENDING:
                 degraded.append(f"nothing is copied: {claim.detail}")
+            if waiting := len(self._broker.partitions.waiting):
+                degraded.append(f"{waiting} partitions take no appends until the bucket has answered")
             if self._link.trouble is not None:
                 degraded.append(self._link.trouble)
         return failing, degraded

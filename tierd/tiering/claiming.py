@@ -14,8 +14,19 @@ from tierd.base.errors import CorruptFile, RemoteUnavailable, StartRefused
 from tierd.remote import owner
 from tierd.remote.errors import EpochTaken, RequestRefused
 from tierd.remote.view import Claim, ClaimState
-from tierd.tiering.opening import Run, Survey, Surveyed, claim_of, new_run, note_run, noted_run, why_lost
+from tierd.tiering.opening import Survey, Surveyed
 from tierd.tiering.options import OpenRequest
+from tierd.tiering.runs import (
+    Run,
+    claim_of,
+    new_run,
+    note_run,
+    noted_run,
+    remember_unclaimed,
+    unvouched,
+    vouched,
+    why_lost,
+)
 
 log = logging.getLogger(__name__)
 
@@ -56,16 +67,23 @@ class Claiming:
         self._later: asyncio.Task[None] | None = None
 
     async def begin(self) -> Taken:
-        """Raises StartRefused. Returns after *silence_ms* without an answer of the bucket at the latest."""
+        """Raises StartRefused. Returns after *silence_ms* without an answer of the bucket at the latest.
+
+        A take-over raises RemoteUnavailable then: nobody takes over from whom he cannot see.
+        """
+        catalog = self._survey.catalog
         if self._request.claimed is not None:
             return await self._again(self._request.claimed)
+        remember_unclaimed(catalog, self._request.identity.incarnation)
         surveying = asyncio.ensure_future(self._until_answered(lambda: self._survey.run(self._request)))
         if not await self._answered(surveying):
-            run = self._new_run(())
+            if self._request.recover:
+                await self._give_up(surveying)
+            run = new_run(catalog, self._request, (), waiting=unvouched(catalog, self._request))
             return self._go_on_later(run, surveying)
         surveyed = surveying.result()
         for _ in range(_RACES):
-            run = self._new_run(surveyed.claims)
+            run = new_run(catalog, self._request, surveyed.claims, outside=surveyed.outside)
             putting = asyncio.ensure_future(self._put(run))
             if not await self._answered(putting):
                 return self._go_on_later(run, surveying)
@@ -83,7 +101,7 @@ class Claiming:
         run = noted_run(self._survey.catalog, self._request.identity.incarnation)
         if run is None:
             held = claimed.state is ClaimState.HELD
-            run = replace(self._new_run(()), epoch=claimed.epoch, held=held)
+            run = replace(new_run(self._survey.catalog, self._request, ()), epoch=claimed.epoch, held=held)
             note_run(self._survey.catalog, run)
         if claimed.state is ClaimState.LOST:
             return Taken(claimed, run, None)
@@ -92,8 +110,10 @@ class Claiming:
             return self._go_on_later(run, surveying)
         return await self._settle(run, surveying)
 
-    def _new_run(self, claims: tuple[owner.OwnerClaim, ...]) -> Run:
-        return new_run(self._survey.catalog, self._request, claims)
+    async def _give_up(self, surveying: "asyncio.Future[Surveyed]") -> None:
+        surveying.cancel()
+        await asyncio.gather(surveying, return_exceptions=True)
+        raise RemoteUnavailable(f"{self._survey.bucket.url} does not answer: it cannot be taken over now")
 
     def _held(self, run: Run, surveyed: Surveyed) -> Taken:
         held = replace(run, held=True)
@@ -113,6 +133,8 @@ class Claiming:
         """The bucket answers: this run's epoch and first appends as they are, or none."""
         try:
             surveyed = await surveying
+            if run.waiting:
+                run = vouched(run, self._survey.catalog, self._request)
             lost = why_lost(run, surveyed, self._survey.catalog, self._request)
             if lost is None:
                 await self._put(run)

@@ -98,14 +98,21 @@ class TierLink:
         try:
             opened = await self._start(self._request)
         except RemoteUnavailable as error:
+            alive = not self._child.gone.is_set()
             await self.close()
+            if alive:
+                raise
             raise StartRefused(f"the tierer ended while it started: {error}") from error
         except TierdError:
             await self.close()
             raise
         self._keeper = asyncio.ensure_future(self._child.keep(self._restart))
         return OpenReport(
-            claim=opened.claim, remotes={remote.id: remote for remote in opened.remotes}, topics=opened.topics
+            claim=opened.claim,
+            remotes={remote.id: remote for remote in opened.remotes},
+            topics=opened.topics,
+            waiting=opened.waiting,
+            outside=opened.outside,
         )
 
     async def _start(self, request: OpenRequest) -> m.Opened:

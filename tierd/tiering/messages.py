@@ -199,6 +199,8 @@ class Opened:
     claim: Claim
     remotes: tuple[RemotePartition, ...]
     topics: tuple[TopicState, ...]
+    waiting: tuple[PartitionId, ...]
+    outside: tuple[PartitionId, ...]
 
 
 @dataclass(frozen=True, slots=True)

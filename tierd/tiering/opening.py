@@ -4,7 +4,6 @@ Order (remote/LAYOUT.md, "One writer"): archive id -> claims -> one LIST of ever
 copies -> claim PUT. All of it blocks; `claiming` drives it from the loop and knows what a silent bucket means.
 """
 
-import json
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -20,10 +19,11 @@ from tierd.remote.archive_id import Archive, check_archive, create_archive, read
 from tierd.remote.heads import Head, list_heads, read_head
 from tierd.remote.keys import HeadKey, SegmentName
 from tierd.remote.open import Bucket
-from tierd.remote.owner import OwnerClaim, TopicStart
+from tierd.remote.owner import OwnerClaim
 from tierd.remote.topics import list_topics
 from tierd.tiering.catalog import Catalog
 from tierd.tiering.choice import Lineage, RunStart, choose
+from tierd.tiering.divergence import outside
 from tierd.tiering.intake import Found, committed_row, empty_row, list_segments, row_of
 from tierd.tiering.options import OpenRequest, TopicState
 from tierd.tiering.rows import CatalogSegment
@@ -35,7 +35,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 _THREADS = 8
-_ARCHIVE, _OFFERED, _HELD, _LAST = "archive_id", "archive_offered", "held_epoch", "last_epoch"
+_ARCHIVE, _OFFERED, HELD_EPOCH = "archive_id", "archive_offered", "held_epoch"
 
 
 @dataclass(slots=True)
@@ -62,6 +62,8 @@ class Surveyed:
 
     claims: tuple[OwnerClaim, ...]
     losers: tuple[CatalogSegment, ...]
+    outside: tuple[PartitionId, ...] = ()
+    """Partitions whose local log has left the bucket's history; what it holds is given up for what the bucket has."""
 
     @property
     def newest(self) -> OwnerClaim | None:
@@ -86,17 +88,37 @@ class Survey:
         check_archive(found, None if known is None else Uuid.parse(known), self.bucket.url)
         claims = self._claims()
         newest = claims[-1] if claims else None
-        if newest is not None and not request.recover and owner.is_foreign(newest, request.identity.holder):
-            raise StartRefused(
-                f"{self.bucket.url} is claimed by another data directory: {newest.describe()};"
-                " start that one. A copied or restored directory cannot take the archive over in this release;"
-                " a directory that is moved (renamed on its file system) stays itself"
-            )
+        self._check_owner(newest, request)
         if known is None:
             self._take_archive(found, request)
         losers = self._take_in(request, claims)
         self._settle_started()
-        return Surveyed(tuple(claims), tuple(losers))
+        outside = () if request.claimed is not None else self._outside(request)
+        return Surveyed(tuple(claims), tuple(losers), outside)
+
+    def _check_owner(self, newest: OwnerClaim | None, request: OpenRequest) -> None:
+        if newest is None or not owner.is_foreign(newest, request.identity.holder):
+            return
+        if not request.recover:
+            raise StartRefused(
+                f"{self.bucket.url} is claimed by another data directory: {newest.describe()}; start that one, or"
+                " take the archive over from it with `tierd serve --take-over`: then it must not write any more"
+                " (a directory that is moved by renaming it on its file system stays itself)"
+            )
+        log.warning("the archive is taken over", extra={"url": self.bucket.url, "was claimed by": newest.describe()})
+
+    def _outside(self, request: OpenRequest) -> tuple[PartitionId, ...]:
+        found = outside(self.catalog, request.views)
+        names = {view.id: f"{view.name} from offset {found[view.id]}" for view in request.views if view.id in found}
+        if found and not request.recover:
+            raise StartRefused(
+                f"{self.bucket.url} has other records than this disk: {', '.join(names.values())}."
+                " A run that never got the bucket has written here; both were acknowledged, and no log can have both."
+                " `tierd serve --take-over` goes on with what the bucket has and sets the local files aside"
+            )
+        for name in names.values():
+            log.warning("local records that the bucket does not know are set aside", extra={"partition": name})
+        return tuple(found)
 
     # --- whose bucket ------------------------------------------------------------------------------------------------
     def _take_archive(self, found: Archive | None, request: OpenRequest) -> None:
@@ -134,8 +156,9 @@ class Survey:
     # --- what it holds -----------------------------------------------------------------------------------------------
     def _take_in(self, request: OpenRequest, claims: list[OwnerClaim]) -> list[CatalogSegment]:
         for view in request.views:
-            self.catalog.know(view.id, view.name.topic, view.settings.tierd_delete_delay_ms)
-        held = self.catalog.get(_HELD)
+            if view.settings.remote_storage_enable:
+                self.catalog.know(view.id, view.name.topic, view.settings.tierd_delete_delay_ms)
+        held = self.catalog.get(HELD_EPOCH)
         if held is not None and claims and claims[-1].epoch == int(held):
             return self._take_newer(claims)
         return self._take_all(claims)
@@ -271,107 +294,3 @@ def settle(bucket: Bucket, catalog: Catalog, clock: Clock, row: CatalogSegment, 
     server_ms = bucket.store.now_ms()
     catalog.deleting(row, due_ms=(clock.now_ms() if server_ms is None else server_ms) + settle_ms)
     return CopyState.DELETE_STARTED
-
-
-# --- the run ---------------------------------------------------------------------------------------------------------
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    """This run's epoch and first appends, the same however often the tierer is started again."""
-
-    epoch: int
-    incarnation: Uuid
-    topics: tuple[TopicStart, ...]
-    held: bool = False
-    """The claim was in the bucket once; from then on copies of this run lie above its first appends."""
-
-
-def new_run(catalog: Catalog, request: OpenRequest, claims: Iterable[OwnerClaim]) -> Run:
-    """Epoch above every known one; first appends at the larger of log end and copied end. Noted in the catalog."""
-    last = catalog.get(_LAST)
-    epoch = owner.next_epoch(
-        [claim.epoch for claim in claims], None if last is None else int(last), [request.local_epoch]
-    )
-    run = Run(epoch=epoch, incarnation=request.identity.incarnation, topics=_first_appends(catalog, request))
-    note_run(catalog, run)
-    return run
-
-
-NEVER = 2**63 - 1
-"""The first append of a run to a partition whose directory is offline: records of earlier runs there still count,
-also those that nobody has seen, when it is back."""
-
-
-def _first_appends(catalog: Catalog, request: OpenRequest) -> tuple[TopicStart, ...]:
-    topics: dict[Uuid, str] = {state.topic_id: state.topic for state in request.topics if state.deleted_ms is None}
-    firsts: dict[PartitionId, int] = {}
-    for row in catalog.partitions():
-        topics[row.part.topic_id] = row.topic
-        firsts[row.part] = row.copied_to or 0
-    for view in request.views:
-        topics[view.id.topic_id] = view.name.topic
-        firsts[view.id] = max(view.log_end, firsts.get(view.id, 0))
-    firsts.update(dict.fromkeys(request.offline, NEVER))
-    return tuple(
-        TopicStart(
-            topic=topic,
-            topic_id=topic_id,
-            first_append={
-                part.partition: first for part, first in sorted(firsts.items()) if part.topic_id == topic_id and first
-            },
-        )
-        for topic_id, topic in topics.items()
-    )
-
-
-def note_run(catalog: Catalog, run: Run) -> None:
-    starts = [
-        [start.topic, str(start.topic_id), sorted(start.first_append.items())]
-        for start in run.topics
-    ]  # fmt: skip
-    body = {"epoch": run.epoch, "incarnation": str(run.incarnation), "held": run.held, "topics": starts}
-    catalog.put("run", json.dumps(body))
-    catalog.put(_LAST, str(run.epoch))
-    if run.held:
-        catalog.put(_HELD, str(run.epoch))
-
-
-def noted_run(catalog: Catalog, incarnation: Uuid) -> Run | None:
-    """The run of this incarnation, when the catalog was there when it began."""
-    raw = catalog.get("run")
-    body = None if raw is None else json.loads(raw)
-    if body is None or body["incarnation"] != str(incarnation):
-        return None
-    topics = tuple(
-        TopicStart(topic=topic, topic_id=Uuid.parse(topic_id), first_append=dict(firsts))
-        for topic, topic_id, firsts in body["topics"]
-    )
-    return Run(epoch=body["epoch"], incarnation=incarnation, topics=topics, held=body["held"])
-
-
-def claim_of(run: Run, request: OpenRequest, now_ms: int) -> OwnerClaim:
-    identity = request.identity
-    return OwnerClaim(
-        epoch=run.epoch,
-        incarnation=run.incarnation,
-        holder=identity.holder,
-        host=identity.host,
-        claimed_ms=now_ms,
-        topics=run.topics,
-    )
-
-
-def why_lost(run: Run, surveyed: Surveyed, catalog: Catalog, request: OpenRequest) -> str | None:
-    """Why a run that began while the bucket was silent cannot have it; None when it can."""
-    newest = surveyed.newest
-    if newest is not None and newest.incarnation != run.incarnation:
-        foreign = owner.is_foreign(newest, request.identity.holder)
-        if newest.epoch >= run.epoch or (foreign and not request.recover):
-            return f"the bucket is claimed by {newest.describe()}"
-    if run.held:
-        return None
-    claim = claim_of(run, request, 0)
-    for row in catalog.partitions():
-        first = claim.first_append(row.part)
-        if first is not None and row.copied_to is not None and row.copied_to > first:
-            return f"{row.topic}-{row.part.partition}: the bucket ends at {row.copied_to}, this run began at {first}"
-    return None

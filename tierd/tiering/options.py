@@ -81,3 +81,7 @@ class OpenReport:
     remotes: dict[PartitionId, RemotePartition]
     topics: tuple[TopicState, ...]
     """Topic files of the bucket (deleted ones too); empty while the claim is pending."""
+    waiting: tuple[PartitionId, ...] = ()
+    """Nothing may be appended to these before the claim is held: the bucket may have more of them than the disk."""
+    outside: tuple[PartitionId, ...] = ()
+    """Their local logs have left the bucket's history: they begin anew at the copied end (a take-over only)."""

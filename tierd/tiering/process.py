@@ -170,7 +170,8 @@ class Process:
         tierer = self._open_tierer()
         report = await tierer.open(message.request)
         tierer.schedule()
-        return m.Opened(message.call, report.claim, tuple(report.remotes.values()), report.topics)
+        remotes = tuple(report.remotes.values())
+        return m.Opened(message.call, report.claim, remotes, report.topics, report.waiting, report.outside)
 
     async def _read(self, message: m.Read) -> None:
         got = await self._open_reader().read(

@@ -6,19 +6,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from tierd.base.errors import CorruptFile, TierdError
+from tierd.base.errors import TierdError
 from tierd.base.ids import PartitionId, Uuid
 from tierd.remote.errors import ClaimLost
 from tierd.remote.heads import Head, StoredHead, update_head
-from tierd.remote.manifest import EpochStart
 from tierd.remote.topics import TopicFile, put_topic
-from tierd.storage.epochs import parse_epochs
-from tierd.storage.view import PartitionView
 from tierd.tiering.deletion import delete_head
+from tierd.tiering.divergence import local_epochs
 from tierd.tiering.intake import entry_of
 from tierd.tiering.options import TopicState
 from tierd.tiering.rows import CatalogPartition
-from tierd.tiering.sidecars import EPOCHS_FILE
 from tierd.tiering.state import TierState
 from tierd.tiering.states import CopyState
 
@@ -121,7 +118,8 @@ class Publisher:
         row = state.catalog.partition(part)
         rows = state.catalog.segments(part, CopyState.COPY_FINISHED)
         log_start = row.log_start or 0 if row else 0
-        lineage = _lineage(state.views.get(part))
+        view = state.views.get(part)
+        lineage = () if view is None else local_epochs(view)
         new = Head(
             topic=topic,
             topic_id=part.topic_id,
@@ -136,14 +134,3 @@ class Publisher:
             entries=tuple(entry_of(one) for one in rows),
         )
         return new
-
-
-def _lineage(view: PartitionView | None) -> tuple[EpochStart, ...]:
-    """The local checkpoint's epochs; empty when there is none to read."""
-    if view is None:
-        return ()
-    try:
-        entries = parse_epochs((view.directory / EPOCHS_FILE).read_bytes(), EPOCHS_FILE)
-    except (FileNotFoundError, CorruptFile):
-        return ()
-    return tuple(EpochStart(entry.epoch, entry.start_offset) for entry in entries)

@@ -17,9 +17,9 @@ from tierd.remote.view import Claim, ClaimState
 from tierd.storage.view import PartitionView
 from tierd.tiering.catalog import Catalog
 from tierd.tiering.clockguard import ClockGuard
-from tierd.tiering.opening import Run
 from tierd.tiering.options import TiererOptions
 from tierd.tiering.ports import LocalTier
+from tierd.tiering.runs import Run
 
 log = logging.getLogger(__name__)
 

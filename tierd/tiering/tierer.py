@@ -100,16 +100,21 @@ class Tierer:
         self._settled(taken)
         rows = state.catalog.partitions()
         topics = tuple(state.catalog.topics()) if taken.surveyed is not None else ()
+        pending = taken.claim.state is not ClaimState.HELD
         return OpenReport(
             claim=taken.claim,
             remotes={row.part: state.catalog.remote_partition(row.part) for row in rows},
             topics=topics,
+            waiting=taken.run.waiting if pending else (),
+            outside=taken.surveyed.outside if taken.surveyed is not None else (),
         )
 
     def _settled(self, taken: Taken) -> None:
         """The claim is decided, now or after a silence of the bucket."""
         state = self.state
         state.run = taken.run
+        for part in taken.run.waiting if taken.claim.state is ClaimState.HELD else ():
+            state.tell(part)  # before the claim: with it the broker begins them, behind what the bucket has
         state.set_claim(taken.claim)
         if taken.claim.state is not ClaimState.HELD:
             return
@@ -118,7 +123,8 @@ class Tierer:
             state.catalog.deleting(*taken.surveyed.losers, due_ms=due_ms)
         self._bury()
         for view in state.views.values():
-            self._know(view)
+            if view.settings.remote_storage_enable:
+                self._know(view)
         if state.bucket.url.startswith("s3:"):  # what a directory can do is known
             self._spawn(self._probe())
         self.copying.wake_all()
@@ -181,6 +187,9 @@ class Tierer:
 
     def _know(self, view: PartitionView) -> None:
         row = self.state.catalog.partition(view.id)
+        run = self.state.run
+        if row is None and not self.state.held and run is not None and view.id in run.waiting:
+            return  # a row would say that the catalog knows how far the bucket is
         delay_ms = view.settings.tierd_delete_delay_ms
         if row is None or (row.topic, row.delete_delay_ms) != (view.name.topic, delay_ms):
             self.state.catalog.know(view.id, view.name.topic, delay_ms)

@@ -85,18 +85,14 @@ class BatchCleaner:
         return batch if len(kept) == len(records) else self._rewritten(header, payload, kept, horizon_ms)
 
     def _kept(self, records: list[RawRecord], header: BatchHeader) -> list[RawRecord]:
-        base, stop, superseded = header.base_offset, self._offsets.stop, self._offsets.superseded
-        rules = self._rules
+        base, stop, rules = header.base_offset, self._offsets.stop, self._rules
         drop_deletes = header.delete_horizon and rules.now_ms >= header.base_timestamp_ms and not rules.keep_deletes
+        latest = self._offsets.latest([record[2] or b"" for record in records])
         return [
             record
-            for record in records
+            for record, last in zip(records, latest, strict=True)
             if base + record[0] >= stop
-            or (
-                record[2] is not None
-                and (record[3] or not drop_deletes)
-                and not superseded(record[2], base + record[0])
-            )
+            or (last <= base + record[0] and record[2] is not None and (record[3] or not drop_deletes))
         ]
 
     @property

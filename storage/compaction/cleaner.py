@@ -81,10 +81,10 @@ class Cleaner:
             transactions.on_control(header, batch, where)
         elif not transactions.on_data(header) and header.next_offset > self._job.first_dirty:
             base, first_dirty = header.base_offset, self._job.first_dirty
-            for record in raw_records(plain_payload(batch, header, where), header.count, where):
-                key, offset = record[2], base + record[0]
-                if key is not None and offset >= first_dirty and not offsets.put(key, offset):
-                    return False
+            records = raw_records(plain_payload(batch, header, where), header.count, where)
+            dirty = [(r[2], base + r[0]) for r in records if r[2] is not None and base + r[0] >= first_dirty]
+            if not offsets.put_all([key for key, _ in dirty], [offset for _, offset in dirty]):
+                return False
         offsets.stop = max(offsets.stop, header.next_offset)
         return True
 

@@ -1,6 +1,8 @@
 """The latest offset of each key in the part of the log that is to be cleaned, in bounded memory."""
 
+from collections.abc import Iterator, Sequence
 from hashlib import blake2b
+from itertools import repeat
 
 from tierd.base.errors import Usage
 
@@ -16,7 +18,7 @@ def token(key: bytes) -> bytes | int:
 
 
 class OffsetMap:
-    """Filled once, in offset order, then only asked."""
+    """Filled once, in offset order, then only asked. By batches: C loops then do what would be a call per record."""
 
     def __init__(self, memory_bytes: int) -> None:
         self._most = memory_bytes // ENTRY_BYTES
@@ -38,6 +40,20 @@ class OffsetMap:
         self.stop = offset + 1
         return True
 
-    def superseded(self, key: bytes, offset: int) -> bool:
-        """Whether a later record with this key is in the map."""
-        return self._offsets.get(key if len(key) <= _SHORT_BYTES else token(key), -1) > offset
+    def put_all(self, keys: Sequence[bytes], offsets: Sequence[int]) -> bool:
+        """The same for several keys; False when there was no room for all of them."""
+        if len(self._offsets) + len(keys) > self._most or not _all_short(keys):
+            return all(map(self.put, keys, offsets))
+        if keys:
+            self._offsets.update(zip(keys, offsets, strict=True))
+            self.stop = offsets[-1] + 1
+        return True
+
+    def latest(self, keys: Sequence[bytes]) -> Iterator[int]:
+        """For each key the latest offset in the map; -1 when it is not there."""
+        tokens = keys if _all_short(keys) else map(token, keys)
+        return map(self._offsets.get, tokens, repeat(-1))
+
+
+def _all_short(keys: Sequence[bytes]) -> bool:
+    return max(map(len, keys), default=0) <= _SHORT_BYTES

@@ -25,42 +25,54 @@ def plain_payload(batch: memoryview, header: BatchHeader, where: str) -> bytes:
 
 
 def raw_records(payload: bytes, count: int, where: str) -> list[RawRecord]:
-    """The *count* records of *payload*, which must be all of it. Raises CorruptFile.
-
-    Written out for speed: lengths and deltas of one byte, nearly all, cost no call.
-    """
+    """The *count* records of *payload*, which must be all of it. Raises CorruptFile."""
     found: list[RawRecord] = []
-    begin, size = 0, len(payload)
     try:
-        for _ in range(count):
-            length, at = payload[begin], begin + 1
-            if length >= 0x80:
-                length, at = _longer(payload, at, length)
-            stop = at + (length >> 1)
-            time, at = payload[at + 1], at + 2  # after its attributes, one unused byte
-            if time >= 0x80:
-                time, at = _longer(payload, at, time)
-            deltas_at = at
-            delta, at = payload[at], at + 1
-            if delta >= 0x80:
-                delta, at = _longer(payload, at, delta)
-            key_bytes, at = payload[at], at + 1
-            if key_bytes >= 0x80:
-                key_bytes, at = _longer(payload, at, key_bytes)
-            key = None
-            if key_bytes != _NONE:
-                key = payload[at : at + (key_bytes >> 1)]
-                at += key_bytes >> 1
-            value_bytes = payload[at]
-            if stop > size or at >= stop or (length | delta) & 1 or time >> 64:
-                raise ValueError("its fields do not fit")
-            found.append((delta >> 1, (time >> 1) ^ -(time & 1), key, value_bytes != _NONE, begin, deltas_at, stop))
-            begin = stop
+        end = _walk(payload, count, found)
     except (IndexError, ValueError) as error:
         raise CorruptFile(where, 0, f"broken record after {len(found)} good ones: {error}") from error
-    if begin != size:
-        raise CorruptFile(where, 0, f"{size - begin} bytes after the last of {count} records")
+    if end != len(payload):
+        raise CorruptFile(where, 0, f"{len(payload) - end} bytes after the last of {count} records")
     return found
+
+
+def _walk(payload: bytes, count: int, found: list[RawRecord]) -> int:
+    """Fill *found*; where the last record ends. Raises IndexError, ValueError.
+
+    Written out for speed: lengths and deltas of one and two bytes, nearly all, cost no call.
+    """
+    begin, size, add = 0, len(payload), found.append
+    for _ in range(count):
+        length, at = payload[begin], begin + 1
+        if length >= 0x80:
+            if (more := payload[at]) < 0x80:
+                length, at = length & 0x7F | more << 7, at + 1
+            else:
+                length, at = _longer(payload, at, length)
+        stop = at + (length >> 1)
+        time, at = payload[at + 1], at + 2  # after its attributes, one unused byte
+        if time >= 0x80:
+            time, at = _longer(payload, at, time)
+        deltas_at = at
+        delta, at = payload[at], at + 1
+        if delta >= 0x80:
+            if (more := payload[at]) < 0x80:
+                delta, at = delta & 0x7F | more << 7, at + 1
+            else:
+                delta, at = _longer(payload, at, delta)
+        key_bytes, at = payload[at], at + 1
+        if key_bytes >= 0x80:
+            key_bytes, at = _longer(payload, at, key_bytes)
+        key = None
+        if key_bytes != _NONE:
+            key = payload[at : at + (key_bytes >> 1)]
+            at += key_bytes >> 1
+        value_bytes = payload[at]
+        if stop > size or at >= stop or (length | delta) & 1 or time >> 64:
+            raise ValueError("its fields do not fit")
+        add((delta >> 1, (time >> 1) ^ -(time & 1), key, value_bytes != _NONE, begin, deltas_at, stop))
+        begin = stop
+    return begin
 
 
 def _longer(payload: bytes, at: int, first: int) -> tuple[int, int]:

@@ -1,14 +1,10 @@
 """Who coordinates, and what is known of a group's members: over a real socket, with real clients."""
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient
-from kafka import KafkaProducer
-from kafka.errors import KafkaError
 
 from broker.client import Client
 from broker.running import Running, running
@@ -19,8 +15,6 @@ from tierd.broker.groups.ports import OFFSETS_TOPIC
 from tierd.storage.records import iter_records
 from tierd.wire.api import ApiKey
 from tierd.wire.errors import ErrorCode
-
-AT_ONCE_S = 5.0
 
 
 @pytest.fixture
@@ -63,26 +57,3 @@ def test_confluent_can_list_all_topics(broker: Running) -> None:
         client.create("t", 3)
     admin = AdminClient({"bootstrap.servers": "{}:{}".format(*broker.address)})
     assert {name: len(topic.partitions) for name, topic in admin.list_topics(timeout=10).topics.items()} == {"t": 3}
-
-
-def test_confluent_hears_at_once_that_there_are_no_transactions(broker: Running) -> None:
-    address = "{}:{}".format(*broker.address)
-    producer = confluent_kafka.Producer({"bootstrap.servers": address, "transactional.id": "x", "log_level": 0})
-    begun = time.monotonic()
-    with pytest.raises(confluent_kafka.KafkaException) as refused:
-        producer.init_transactions(30)
-    assert time.monotonic() - begun < AT_ONCE_S
-    error = refused.value.args[0]
-    assert error.fatal()
-    assert error.code() == confluent_kafka.KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-
-
-def test_kafka_python_hears_at_once_that_there_are_no_transactions(broker: Running) -> None:
-    producer = KafkaProducer(bootstrap_servers="{}:{}".format(*broker.address), transactional_id="x")
-    begun = time.monotonic()
-    try:
-        with pytest.raises(KafkaError):
-            producer.init_transactions()
-    finally:
-        producer.close(0)
-    assert time.monotonic() - begun < AT_ONCE_S

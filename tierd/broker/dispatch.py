@@ -56,7 +56,7 @@ class Dispatch:
             return self._fetch(header, frame, position)
         request = decode_control(key, header.version, frame[position:])
         if key == _API_VERSIONS:
-            return _encoded(header, api_versions())
+            return _encoded(header, api_versions(header.version))
         return self._answer(header._replace(client_host="/" + connection.peer.rpartition(":")[0]), request)
 
     async def _answer(self, header: RequestHeader, request: RequestPayload) -> Reply:
@@ -69,7 +69,7 @@ class Dispatch:
                 f"api key {header.api_key} version {header.version} is not served (client {header.client_id})"
             )
         oldest = header._replace(version=0)
-        return _encoded(oldest, api_versions(ErrorCode.UNSUPPORTED_VERSION))
+        return _encoded(oldest, api_versions(0, ErrorCode.UNSUPPORTED_VERSION))
 
 
 def _encoded(header: RequestHeader, answer: Mapping[str, object] | ResponsePayload) -> bytes:

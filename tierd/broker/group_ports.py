@@ -42,7 +42,7 @@ class TopicIds:
 
 
 class OneNode:
-    """Coordinator of every group and transactional id (which InitProducerId then refuses at once)."""
+    """Coordinator of every group and transactional id."""
 
     def __init__(self, node_id: int, advertised: Callable[[], tuple[str, int]]) -> None:
         self._node_id = node_id

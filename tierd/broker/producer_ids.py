@@ -1,20 +1,13 @@
-"""InitProducerId: ids for idempotent producers, never given twice.
+"""Ids for idempotent and transactional producers, never given twice.
 
 An id lies above every id in the snapshots and logs that are there and is never below this start's time in ms << 16,
 so that ids stay unique even when the registry was lost. A block is persisted before its first id is given.
 """
 
-import logging
 from collections.abc import Callable
-from typing import Any
 
 from tierd.base.clock import Clock
-from tierd.base.errors import DiskFull
 from tierd.broker.registry import Registry
-from tierd.wire.errors import ErrorCode
-from tierd.wire.header import RequestHeader
-
-log = logging.getLogger(__name__)
 
 BLOCK = 1000
 _KEY = "producer.ids.next"
@@ -22,7 +15,7 @@ _TIME_SHIFT = 16
 
 
 class ProducerIds:
-    """The handler of the InitProducerId API."""
+    """Gives them out. Loop thread only."""
 
     def __init__(self, registry: Registry, clock: Clock, largest_seen: Callable[[], int | None]) -> None:
         """*largest_seen* gives the largest id in the logs; asked once, before the first id."""
@@ -46,23 +39,3 @@ class ProducerIds:
             start = max(start, self._floor, (self._largest_seen() or 0) + 1)
         self._registry.put(_KEY, str(start + BLOCK))
         self._next, self._stop = start, start + BLOCK
-
-    async def __call__(self, header: RequestHeader, request: Any) -> dict[str, object]:
-        if request.transactional_id == "":
-            return _refused(ErrorCode.INVALID_REQUEST)
-        if request.transactional_id is not None:
-            facts = {
-                "transactional_id": request.transactional_id,
-                "client": header.client_id,
-                "from": header.client_host,
-            }
-            log.warning("this release has no transactions: refused", extra=facts)
-            return _refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-        try:
-            return {"error_code": 0, "producer_id": self.next_id(), "producer_epoch": 0}
-        except DiskFull:
-            return _refused(ErrorCode.KAFKA_STORAGE_ERROR)
-
-
-def _refused(error: ErrorCode) -> dict[str, object]:
-    return {"error_code": error, "producer_id": -1, "producer_epoch": -1}

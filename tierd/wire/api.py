@@ -29,6 +29,9 @@ class ApiKey(IntEnum):
     DELETE_TOPICS = 20
     DELETE_RECORDS = 21
     INIT_PRODUCER_ID = 22
+    ADD_PARTITIONS_TO_TXN = 24
+    ADD_OFFSETS_TO_TXN = 25
+    END_TXN = 26
     WRITE_TXN_MARKERS = 27
     TXN_OFFSET_COMMIT = 28
     ALTER_REPLICA_LOG_DIRS = 34
@@ -43,6 +46,8 @@ class ApiKey(IntEnum):
     OFFSET_DELETE = 47
     DESCRIBE_CLUSTER = 60
     DESCRIBE_TOPIC_PARTITIONS = 75
+    DESCRIBE_TRANSACTIONS = 65
+    LIST_TRANSACTIONS = 66
     DESCRIBE_PRODUCERS = 61
 
 
@@ -77,6 +82,9 @@ API: Final[dict[int, Versions]] = {
     ApiKey.DELETE_TOPICS: Versions(1, 6, 4),
     ApiKey.DELETE_RECORDS: Versions(0, 2, 2),
     ApiKey.INIT_PRODUCER_ID: Versions(0, 5, 2),
+    ApiKey.ADD_PARTITIONS_TO_TXN: Versions(0, 5, 3),
+    ApiKey.ADD_OFFSETS_TO_TXN: Versions(0, 4, 3),
+    ApiKey.END_TXN: Versions(0, 5, 3),
     ApiKey.WRITE_TXN_MARKERS: Versions(1, 2, 1),
     ApiKey.TXN_OFFSET_COMMIT: Versions(0, 5, 3),
     ApiKey.ALTER_REPLICA_LOG_DIRS: Versions(1, 2, 2),
@@ -91,6 +99,8 @@ API: Final[dict[int, Versions]] = {
     ApiKey.OFFSET_DELETE: Versions(0, 0, NEVER),
     ApiKey.DESCRIBE_CLUSTER: Versions(0, 2, 0),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: Versions(0, 0, 0),
+    ApiKey.DESCRIBE_TRANSACTIONS: Versions(0, 0, 0),
+    ApiKey.LIST_TRANSACTIONS: Versions(0, 2, 0),
     ApiKey.DESCRIBE_PRODUCERS: Versions(0, 0, 0),
 }
 """What ApiVersions answers, in this order."""

@@ -22,6 +22,7 @@ from tierd.wire.header import framed, response_header
 from tierd.wire.schema import Input, Shape, reader, shapes
 
 _NO_TIME = datetime.timedelta(0)
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 def decode_control(api_key: int, version: int, body: memoryview) -> RequestPayload:
@@ -81,6 +82,8 @@ def _element(shape: Shape, value: Any) -> object:
         return KioErrorCode(value)
     if shape.kafka_type in ("timedelta_i32", "timedelta_i64") and not isinstance(value, datetime.timedelta):
         return datetime.timedelta(milliseconds=value)
+    if shape.kafka_type == "datetime_i64" and isinstance(value, int):
+        return _EPOCH + datetime.timedelta(milliseconds=value)
     return value
 
 
@@ -101,6 +104,7 @@ _ZEROS: dict[str, object] = {
     "error_code": KioErrorCode.none,
     "timedelta_i32": _NO_TIME,
     "timedelta_i64": _NO_TIME,
+    "datetime_i64": _EPOCH,
 }
 
 

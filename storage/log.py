@@ -20,6 +20,7 @@ from tierd.storage.healing import memory_of, recall
 from tierd.storage.loader import LoadedLog
 from tierd.storage.log_read import LogReader
 from tierd.storage.log_views import partition_view
+from tierd.storage.look import Looking, look_at
 from tierd.storage.readable import ReadableLog
 from tierd.storage.replay import aborted_entry, take_in
 from tierd.storage.roll import must_roll, roll_segments
@@ -105,17 +106,24 @@ class Log(ReadableLog):
     # -- appending --
 
     def append(
-        self, records: memoryview, *, now_ms: int, internal: bool = False, in_transaction: bool = False
+        self,
+        records: memoryview,
+        *,
+        now_ms: int,
+        internal: bool = False,
+        in_transaction: bool = False,
+        looking: Looking = look_at,
     ) -> Appended:
         """Write the one batch in *records* (patched in place) at the log end; visible to readers at once, or once it is
         on the disk where the settings say so.
 
         *internal* batches come from tierd itself: their sequences mean nothing. *in_transaction*: the batch may belong
-        to a transaction, for its coordinator knows that it writes here. Raises the AppendRefused family, DiskFull and
-        StorageFailed; after any of them nothing of the batch is in the log.
+        to a transaction, for its coordinator knows that it writes here. *looking* looks at the records where that is
+        needed. Raises the AppendRefused family, DiskFull, StorageFailed, and what *looking* raises; after any of them
+        nothing of the batch is in the log.
         """
         settings = self._settings
-        header = check_batch(records, settings, now_ms, internal=internal, where=self._where)
+        header = check_batch(records, settings, now_ms, internal=internal, where=self._where, looking=looking)
         if internal:
             self._producers.check_epoch(header)
         elif header.attributes & TRANSACTIONAL and not (in_transaction and header.producer_id >= 0):

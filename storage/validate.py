@@ -7,7 +7,6 @@ import struct
 
 from crc32c import crc32c
 
-from tierd.base.errors import CorruptFile
 from tierd.config.topic import TopicSettings
 from tierd.storage.batch import HEADER_BYTES, BatchHeader, check_crc, parse_header
 from tierd.storage.compression import Codec
@@ -15,41 +14,61 @@ from tierd.storage.errors import (
     BatchTooLarge,
     CorruptBatch,
     InvalidRecord,
-    InvalidTimestamp,
-    RecordError,
     UnsupportedCodec,
 )
 from tierd.storage.header import ATTRIBUTES_AT, CONTROL, CRC_AT, CRC_START, LENGTH_END, MAGIC, MAX_TIMESTAMP_AT
-from tierd.storage.records import iter_records
+from tierd.storage.look import Look, Looking, look_at
 
 _LENGTH = struct.Struct(">8xi4xb")  # length, magic
 _I64 = struct.Struct(">q")
 _U32 = struct.Struct(">I")
 _MAX_CODEC = max(Codec)
-_NO_TIMESTAMP = -1
 _MOST_I64 = 2**63 - 1
-_MOST_RECORD_ERRORS = 100
 
 
 def check_batch(
-    records: memoryview, settings: TopicSettings, now_ms: int, *, internal: bool, where: str
+    records: memoryview,
+    settings: TopicSettings,
+    now_ms: int,
+    *,
+    internal: bool,
+    where: str,
+    looking: Looking = look_at,
 ) -> BatchHeader:
     """The header of the one batch in *records*, which may be followed by less than a batch.
 
     *internal* batches come from tierd itself: control batches, transactions and any size are fine. Under
     `tierd.validate.records=full` and in compacted topics every record is decoded, and a wrong largest timestamp is put
-    right in place. Raises the errors of tierd.storage.errors.
+    right in place. Raises the errors of tierd.storage.errors, and what *looking* at the records raises.
     """
     header = _framed(records)
     if not internal:
         _check_client_batch(records, header, settings)
     elif not check_crc(records, 0, header.size_bytes):
         raise CorruptBatch(f"{where}: the CRC of the batch does not match")
-    if settings.message_timestamp_type == "CreateTime":
-        _check_times(records, header, settings, now_ms, where)
-    if not internal and (settings.compacted or settings.tierd_validate_records == "full"):
-        _check_records(records, header, settings, where)
+    look = _look_for(header, settings, now_ms, internal=internal, where=where)
+    if look is not None:
+        verdict = looking(records, header, look)
+        verdict.check()
+        largest_ms = verdict.largest_ms
+        create_time = settings.message_timestamp_type == "CreateTime"
+        if create_time and largest_ms is not None and largest_ms != header.max_timestamp_ms:
+            _put_largest_timestamp(records, header, largest_ms)
     return header
+
+
+def _look_for(header: BatchHeader, settings: TopicSettings, now_ms: int, *, internal: bool, where: str) -> Look | None:
+    """What the records must be looked at for. The header's own times decide whether theirs are in question."""
+    between: tuple[int, ...] = ()
+    if settings.message_timestamp_type == "CreateTime":
+        most = now_ms + settings.message_timestamp_after_max_ms
+        before_ms = settings.message_timestamp_before_max_ms
+        least = now_ms - (_MOST_I64 if before_ms is None else before_ms)
+        if header.max_timestamp_ms > most or (header.base_timestamp_ms < least and header.max_timestamp_ms >= 0):
+            between = (least, most)
+    compacted = settings.compacted and not internal
+    decode = compacted or (not internal and settings.tierd_validate_records == "full")
+    return Look(where, between, decode, compacted) if between or decode else None
 
 
 def _framed(records: memoryview) -> BatchHeader:
@@ -89,62 +108,6 @@ def _check_client_batch(records: memoryview, header: BatchHeader, settings: Topi
         raise InvalidRecord(f"producer {header.producer_id} sends sequence {header.base_sequence}")
     if header.codec > _MAX_CODEC:
         raise UnsupportedCodec(f"compression codec {header.codec}, known are 0 to {int(_MAX_CODEC)}")
-
-
-def _check_times(records: memoryview, header: BatchHeader, settings: TopicSettings, now_ms: int, where: str) -> None:
-    """The header's own times decide; the records are looked at only to name those that are out of range."""
-    most = now_ms + settings.message_timestamp_after_max_ms
-    before_ms = settings.message_timestamp_before_max_ms
-    least = now_ms - (_MOST_I64 if before_ms is None else before_ms)
-    if header.max_timestamp_ms <= most and (header.base_timestamp_ms >= least or header.max_timestamp_ms < 0):
-        return
-    errors: list[RecordError] = []
-    try:
-        for i, record in enumerate(iter_records(records, header, where)):
-            if record.timestamp_ms != _NO_TIMESTAMP and not least <= record.timestamp_ms <= most:
-                errors.append(_out_of_range(i, record.timestamp_ms, least, most))
-            if len(errors) == _MOST_RECORD_ERRORS:
-                break
-    except CorruptFile as error:
-        raise InvalidRecord(f"its records do not decode: {error.reason}") from error
-    if errors:
-        text = "One or more records have been rejected due to invalid timestamp"
-        raise InvalidTimestamp(text, tuple(errors))
-
-
-def _out_of_range(i: int, timestamp_ms: int, least: int, most: int) -> RecordError:
-    return RecordError(
-        i,
-        f"Timestamp {timestamp_ms} of message with offset {i} is out of range. "
-        f"The timestamp should be within [{least}, {most}]",
-    )
-
-
-def _check_records(records: memoryview, header: BatchHeader, settings: TopicSettings, where: str) -> None:
-    keyless: list[RecordError] = []
-    largest = _NO_TIMESTAMP
-    text = f"Compacted topic cannot accept message without key in topic partition {where}"
-    try:
-        for i, record in enumerate(iter_records(records, header, where)):
-            if record.offset != header.base_offset + i:
-                raise InvalidRecord(f"record {i} of the batch has offset delta {record.offset - header.base_offset}")
-            largest = max(largest, record.timestamp_ms)
-            if record.key is None and settings.compacted:
-                keyless.append(RecordError(i, text))
-    except CorruptFile as error:
-        raise InvalidRecord(f"its records do not decode: {error.reason}") from error
-    if keyless:
-        raise InvalidRecord(_keyless_text(keyless), tuple(keyless[:_MOST_RECORD_ERRORS]))
-    if settings.message_timestamp_type == "CreateTime" and largest != header.max_timestamp_ms:
-        _put_largest_timestamp(records, header, largest)
-
-
-def _keyless_text(keyless: list[RecordError]) -> str:
-    shown = ", ".join(f"RecordError(batchIndex={e.batch_index}, message={e.message!r})" for e in keyless[:3])
-    return (
-        f"One or more records have been rejected due to {len(keyless)} record errors in total, "
-        f"and only showing the first three errors at most: [{shown}]"
-    )
 
 
 def _put_largest_timestamp(records: memoryview, header: BatchHeader, timestamp_ms: int) -> None:

@@ -14,7 +14,7 @@ from tierd.broker.broker import Broker
 from tierd.broker.homes import Home
 from tierd.broker.local_tier import LocalLog
 from tierd.broker.partitions import Partitions, settings_for, topic_id_for
-from tierd.broker.ports import RemoteTier
+from tierd.broker.ports import Looker, RemoteTier
 from tierd.broker.registry import Registry
 from tierd.config.model import Listener, Remote, Settings
 from tierd.config.places import HostPort
@@ -44,6 +44,7 @@ class Running:
         self.clock = clock
         self.disk: Disk = PosixDisk()
         self.unusable: list[Home] = []
+        self.looker: Looker | None = None
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="broker", daemon=True)
         self.problems: list[dict[str, Any]] = []
@@ -86,6 +87,7 @@ class Running:
             self.tier,
             self.clock,
             cluster_id=self.directories[0].cluster_id,
+            looker=self.looker,
         )
         self.address = await self.broker.start()
 
@@ -134,9 +136,15 @@ class Running:
 
 @contextmanager
 def running(
-    root: Path, tier: FileTier | None = None, *, clock: Clock | None = None, **overrides: Any
+    root: Path,
+    tier: FileTier | None = None,
+    *,
+    clock: Clock | None = None,
+    looker: Looker | None = None,
+    **overrides: Any,
 ) -> Iterator[Running]:
     broker = Running(settings(root, remote=tier is not None, **overrides), tier, clock or SystemClock())
+    broker.looker = looker
     broker.start()
     try:
         yield broker

@@ -1,6 +1,6 @@
 """What storage refuses, in the protocol's words: the table of storage/ENGINE.md, "Append"."""
 
-from tierd.base.errors import CorruptFile, DiskFull, TierdError
+from tierd.base.errors import CorruptFile, DiskFull, TierdError, WorkerGone
 from tierd.storage.errors import (
     BatchTooLarge,
     CoordinatorFenced,
@@ -27,6 +27,7 @@ _CODES: dict[type[Exception], ErrorCode] = {
     InTransaction: ErrorCode.INVALID_TXN_STATE,
     CoordinatorFenced: ErrorCode.TRANSACTION_COORDINATOR_FENCED,
     DiskFull: ErrorCode.KAFKA_STORAGE_ERROR,
+    WorkerGone: ErrorCode.KAFKA_STORAGE_ERROR,
     StorageFailed: ErrorCode.KAFKA_STORAGE_ERROR,
     CorruptFile: ErrorCode.KAFKA_STORAGE_ERROR,
     OSError: ErrorCode.KAFKA_STORAGE_ERROR,

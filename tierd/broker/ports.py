@@ -6,6 +6,7 @@ from typing import Protocol
 from tierd.base.ids import PartitionId, Uuid
 from tierd.remote.view import Claim, RemotePartition, RemoteStatus
 from tierd.storage.compaction.job import CleanedGroup, CleanJob, CleanReport
+from tierd.storage.look import Look, Verdict
 from tierd.storage.view import LogSlice, PartitionView, Seed, TimestampOffset
 
 
@@ -17,6 +18,15 @@ class Worker(Protocol):
 
         Raises CorruptFile, DiskFull, WorkerGone, and other TierdErrors.
         """
+
+    async def close(self) -> None: ...
+
+
+class Looker(Protocol):
+    """Looks at the records of large batches, beside the loop. `worker.link.WorkerLink` has this shape, too."""
+
+    async def look(self, batch: memoryview, look: Look) -> Verdict:
+        """Raises WorkerGone, and other TierdErrors."""
 
     async def close(self) -> None: ...
 

@@ -1,11 +1,12 @@
 """Produce: one append per partition, on the loop, answered at once (from the page cache, as one Kafka node).
 
-Where the topic asks for it the answer waits for the disk (`commits`); then, and only then, there is one to await.
+Where the topic asks for it the answer waits for the disk (`commits`), and where very many records must be looked at,
+until somebody has done so beside the loop (`looking`); then, and only then, there is one to await.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from tierd.base.clock import Clock
@@ -15,6 +16,7 @@ from tierd.broker.commits import Commits
 from tierd.broker.connection import Answer, CloseQuietly
 from tierd.broker.counters import Counters
 from tierd.broker.error_map import code_of, refused
+from tierd.broker.looking import Behind, TooMuchWaits
 from tierd.broker.partition import Partition
 from tierd.broker.partitions import Partitions
 from tierd.broker.ports import RemoteTier
@@ -22,6 +24,7 @@ from tierd.broker.produce_gate import NoTransactions, ProduceGate, Question, Ref
 from tierd.broker.transactions.ports import Verifier
 from tierd.remote.view import ClaimState
 from tierd.storage.errors import AppendRefused, StorageFailed, TransactionRefused
+from tierd.storage.look import LongLook, Look, Looking, look_briefly
 from tierd.wire.api import PRODUCE_SERVED_FROM
 from tierd.wire.errors import ErrorCode
 from tierd.wire.header import RequestHeader, parse_request_header
@@ -45,6 +48,10 @@ _REFUSED = {
 }
 
 Topics = list[tuple[str, list[PartitionProduced]]]
+Committed = asyncio.Future[None]
+"""Done when the disk has what was appended."""
+Late = tuple[PartitionProduced, list[Committed]]
+"""What came of a batch that was not appended at once, and what its answer still waits for."""
 
 
 class Produce:
@@ -57,6 +64,7 @@ class Produce:
         clock: Clock,
         counters: Counters,
         commits: Commits,
+        behind: Behind[Late],
         *,
         verifier: Verifier | None = None,
         appended: Callable[[Partition], None],
@@ -68,8 +76,11 @@ class Produce:
         self._appended = appended
         self._commits = commits
         self._gate = ProduceGate(partitions, verifier or NoTransactions())
-        self._waits: list[tuple[PartitionProduced, asyncio.Future[None]]] = []
+        self._behind = behind
+        self._waits: list[tuple[PartitionProduced, Committed]] = []
         """Rows of the request in work whose batches must be on the disk before it is answered."""
+        self._late: list[tuple[PartitionProduced, asyncio.Future[Late]]] = []
+        """Rows of the request in work that only hold the place of what is to come."""
 
     def __call__(self, header: RequestHeader, frame: memoryview, position: int, shapes: ProduceShapes) -> Answer:
         """Append and answer; None for acks=0, where a failure closes the connection instead (CloseQuietly)."""
@@ -93,11 +104,10 @@ class Produce:
 
     def _answer(
         self, header: RequestHeader, request: ProduceRequest, refusals: Refusals
-    ) -> bytes | Coroutine[Any, Any, bytes] | None:
+    ) -> bytes | Coroutine[Any, Any, bytes | None] | None:
         version = header.version
         stop = self._refuse_all(request.acks, version)
         now_ms = self._clock.now_ms()
-        transactional = request.transactional_id is not None
         topics: Topics = []
         failed = False
         for name, wanted in request.topics:
@@ -108,35 +118,36 @@ class Produce:
                 elif refusals and (refusal := refusals.get(TopicPartition(name, index))) is not None:
                     row = PartitionProduced(index, refusal, message=_REFUSED.get(refusal))
                 else:
-                    row = self._append(name, index, records, transactional, version, now_ms, request.acks)
+                    row = self._append(name, index, records, request.transactional_id, version, now_ms, request.acks)
                 failed = failed or row.error != 0
                 rows.append(row)
             topics.append((name, rows))
+        if self._waits or self._late:
+            return self._later(header.correlation_id, version, topics, request.acks)
         if request.acks == 0:
             if failed:
                 raise CloseQuietly
             return None
-        if self._waits:
-            return self._later(header.correlation_id, version, topics)
         return encode_produce_response(header.correlation_id, version, topics)
 
-    def _later(self, correlation_id: int, version: int, topics: Topics) -> Coroutine[Any, Any, bytes]:
+    def _later(self, correlation_id: int, version: int, topics: Topics, acks: int) -> Coroutine[Any, Any, bytes | None]:
         waits, self._waits = self._waits, []
-        return _answered(correlation_id, version, topics, waits)
+        late, self._late = self._late, []
+        return _answered(correlation_id, version, topics, waits, late, acks)
 
-    def again(self, frame: memoryview, shapes: ProduceShapes) -> bytes | Coroutine[Any, Any, bytes] | None:
+    def again(self, frame: memoryview, shapes: ProduceShapes) -> bytes | Coroutine[Any, Any, bytes | None] | None:
         """The same for a request of a shape that this connection has used; None when the usual way must decide."""
         found = shapes.match(frame)
         if found is None or self._claim_lost:
             return None
         shape, records = found
         version = frame[3]
-        row = self._append(shape.topic, shape.partition, records, False, version, self._clock.now_ms(), shape.acks)
+        row = self._append(shape.topic, shape.partition, records, None, version, self._clock.now_ms(), shape.acks)
         if row.error or row.base_offset is None or row.log_start is None or self._waits:
             header, _ = parse_request_header(frame)
             topics = [(shape.topic, [row])]
-            if self._waits:
-                return self._later(header.correlation_id, version, topics)
+            if self._waits or self._late:
+                return self._later(header.correlation_id, version, topics, shape.acks)
             return encode_produce_response(header.correlation_id, version, topics)
         return shape.answer(frame, row.base_offset, row.log_append_time_ms, row.log_start)
 
@@ -156,7 +167,7 @@ class Produce:
         topic: str,
         index: int,
         records: memoryview | None,
-        transactional: bool,
+        transactional_id: str | None,
         version: int,
         now_ms: int,
         acks: int,
@@ -170,9 +181,63 @@ class Produce:
             return PartitionProduced(index, ErrorCode.INVALID_RECORD, message="records are null")
         if version < _ZSTD_FROM and len(records) > _ATTRIBUTES_AT and records[_ATTRIBUTES_AT] & _CODEC_BITS == _ZSTD:
             return PartitionProduced(index, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
-        logged = partition.log
+        if partition in self._behind:
+            return self._put_behind(partition, records, None, transactional_id, version, now_ms, acks)
         try:
-            done = logged.append(records, now_ms=now_ms, in_transaction=transactional)
+            return self._write(partition, records, look_briefly, transactional_id is not None, now_ms, acks)
+        except LongLook as error:
+            return self._put_behind(partition, records, error.look, transactional_id, version, now_ms, acks)
+
+    def _put_behind(
+        self,
+        partition: Partition,
+        records: memoryview,
+        look: Look | None,
+        transactional_id: str | None,
+        version: int,
+        now_ms: int,
+        acks: int,
+    ) -> PartitionProduced:
+        """Have the batch appended in its turn; the row holds its place."""
+        topic, index = partition.name.topic, partition.name.partition
+
+        async def append(batch: memoryview, looking: Looking) -> Late:
+            if transactional_id is not None:
+                # Its transaction may have ended since: ask again. Nothing is awaited from there to the append.
+                refusal = await self._gate.refusal(transactional_id, topic, index, batch, version)
+                if refusal is not None:
+                    return PartitionProduced(index, refusal, message=_REFUSED.get(refusal)), []
+            if self._partitions.get(topic, index) is not partition:
+                return PartitionProduced(index, self._partitions.missing(topic, index)), []
+            if self._claim_lost:
+                return PartitionProduced(index, ErrorCode.KAFKA_STORAGE_ERROR), []
+            row = self._write(partition, batch, looking, transactional_id is not None, now_ms, acks)
+            waits, self._waits = self._waits, []
+            return row, [committed for _, committed in waits]
+
+        try:
+            late = self._behind.put(partition, records, look, append)
+        except TooMuchWaits as error:
+            return PartitionProduced(index, ErrorCode.KAFKA_STORAGE_ERROR, message=str(error))
+        row = PartitionProduced(index)
+        self._late.append((row, late))
+        return row
+
+    def _write(
+        self,
+        partition: Partition,
+        records: memoryview,
+        looking: Looking,
+        transactional: bool,
+        now_ms: int,
+        acks: int,
+    ) -> PartitionProduced:
+        """Raises LongLook."""
+        logged, index = partition.log, partition.id.partition
+        try:
+            done = logged.append(records, now_ms=now_ms, in_transaction=transactional, looking=looking)
+        except LongLook:
+            raise
         except TransactionRefused as error:
             # As Kafka says it: without a transactional id none is authorized.
             unnamed = ErrorCode.INVALID_RECORD if transactional else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
@@ -193,15 +258,30 @@ class Produce:
 
 
 async def _answered(
-    correlation_id: int, version: int, topics: Topics, waits: Sequence[tuple[PartitionProduced, asyncio.Future[None]]]
-) -> bytes:
-    """The answer once the disk has all of it; what a failing disk has not is refused."""
-    failed: dict[int, PartitionProduced] = {}
+    correlation_id: int,
+    version: int,
+    topics: Topics,
+    waits: list[tuple[PartitionProduced, Committed]],
+    late: list[tuple[PartitionProduced, asyncio.Future[Late]]],
+    acks: int,
+) -> bytes | None:
+    """The answer once all of it is appended and the disk has it; what a failing disk has not is refused."""
+    final: dict[int, PartitionProduced] = {}
+    for row, coming in late:
+        try:
+            final[id(row)], committed_by = await coming
+            waits += [(row, committed) for committed in committed_by]
+        except (TierdError, OSError) as error:
+            final[id(row)] = PartitionProduced(row.partition, code_of(error), message=str(error))
     for row, committed in waits:
         try:
             await committed
         except StorageFailed as error:
-            failed[id(row)] = PartitionProduced(row.partition, code_of(error), message=str(error))
-    if failed:
-        topics = [(name, [failed.get(id(row), row) for row in rows]) for name, rows in topics]
+            final[id(row)] = PartitionProduced(row.partition, code_of(error), message=str(error))
+    if final:
+        topics = [(name, [final.get(id(row), row) for row in rows]) for name, rows in topics]
+    if acks == 0:
+        if any(row.error for _, rows in topics for row in rows):
+            raise CloseQuietly
+        return None
     return encode_produce_response(correlation_id, version, topics)

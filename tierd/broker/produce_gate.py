@@ -91,6 +91,16 @@ class ProduceGate:
         found = await self._verifier.verify(*question, add=version >= _ADDS_FROM)
         return {place: _as_produce_knows(error, version) for place, error in found.items()}
 
+    async def refusal(
+        self, transactional_id: str, topic: str, index: int, batch: memoryview, version: int
+    ) -> ErrorCode | None:
+        """Why one batch may not be appended now; None: it may, until the next await."""
+        request = ProduceRequest(transactional_id, 0, 0, [(topic, [(index, batch)])])
+        question, refusals = self.question(request, version)
+        if question is not None:
+            refusals = {**refusals, **await self.ask(question, version)}
+        return refusals.get(TopicPartition(topic, index))
+
     def _transactional(self, request: ProduceRequest) -> Iterator[tuple[TopicPartition, Log, tuple[int, int, int]]]:
         """Each batch that belongs to a transaction: its partition and producer id, epoch, sequence."""
         for topic, wanted in request.topics:

@@ -23,7 +23,7 @@ from tierd.storage.folders import make_folder
 from tierd.storage.progress import OnProgress, no_progress
 from tierd.tiering.link import COMMAND, TierLink
 from tierd.tiering.options import TiererOptions, TopicState
-from tierd.worker.link import WorkerLink
+from tierd.worker.link import CLEANING, WorkerLink
 
 log = logging.getLogger(__name__)
 
@@ -171,8 +171,17 @@ def _link(opened: Opened, partitions: Partitions) -> TierLink:
 
 def _broker(opened: Opened, partitions: Partitions, link: TierLink | None) -> Broker:
     settings, clock = opened.settings, opened.clock
-    worker = WorkerLink(clock) if settings.cleaner.enabled else None
-    return Broker(settings, opened.registry, partitions, link, clock, cluster_id=opened.cluster_id, worker=worker)
+    worker = WorkerLink(clock, command=CLEANING) if settings.cleaner.enabled else None
+    return Broker(
+        settings,
+        opened.registry,
+        partitions,
+        link,
+        clock,
+        cluster_id=opened.cluster_id,
+        worker=worker,
+        looker=WorkerLink(clock),
+    )
 
 
 def _topic_states(partitions: Partitions) -> list[TopicState]:

@@ -1,7 +1,7 @@
 """Calls over a channel: numbers them, waits for replies, and carries errors across by their class's name."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,9 +61,13 @@ class Calls:
         self._waiting: dict[int, asyncio.Future[tuple[Any, list[int]]]] = {}
 
     async def ask(
-        self, channel: Channel, make: Callable[[int], Any], on_cancel: Callable[[int], None] | None = None
+        self,
+        channel: Channel,
+        make: Callable[[int], Any],
+        on_cancel: Callable[[int], None] | None = None,
+        fds: Sequence[int] = (),
     ) -> tuple[Any, list[int]]:
-        """Send `make(number)` and give the reply and its descriptors.
+        """Send `make(number)`, with *fds*, and give the reply and its descriptors.
 
         Raises what the reply says, ChannelClosed before sending, *gone* when the other side goes meanwhile.
         """
@@ -72,7 +76,7 @@ class Calls:
         future: asyncio.Future[tuple[Any, list[int]]] = asyncio.get_running_loop().create_future()
         self._waiting[number] = future
         try:
-            channel.send(self._pack(make(number)))
+            channel.send(self._pack(make(number)), fds)
             return await future
         except asyncio.CancelledError:
             if on_cancel is not None:

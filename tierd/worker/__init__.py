@@ -1,1 +1,1 @@
-"""A child process for work that is local, heavy and per record: so far the cleaning of compacted partitions."""
+"""A child process for work that is local, heavy and per record: cleaning partitions, looking at large batches."""

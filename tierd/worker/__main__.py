@@ -9,6 +9,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m tierd.worker", description=__doc__)
     parser.add_argument("--fd", type=int, required=True, help="our end of the socket pair")
     parser.add_argument("--log-level", default="info")
+    parser.add_argument("--nice", type=int, default=0, help="how far behind other processes it stands")
     arguments = parser.parse_args()
     to_stderr(arguments.log_level)
-    main(arguments.fd)
+    main(arguments.fd, arguments.nice)

@@ -3,6 +3,8 @@
 Loop thread only.
 """
 
+import asyncio
+import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,12 +12,15 @@ from typing import Any
 from tierd.base.clock import Clock
 from tierd.base.errors import WorkerGone
 from tierd.ipc.calls import Calls
-from tierd.ipc.channel import ChannelClosed
+from tierd.ipc.channel import Channel, ChannelClosed
 from tierd.ipc.child import Child
 from tierd.storage.compaction.job import CleanedGroup, CleanJob, CleanReport
+from tierd.storage.look import Look, Verdict
 from tierd.worker import messages as m
 
 COMMAND = (sys.executable, "-P", "-m", "tierd.worker")
+CLEANING = (*COMMAND, "--nice", "10")
+"""For work that can wait: it takes what clients leave of the processors."""
 
 Take = Callable[[CleanedGroup], bool]
 """Swap a cleaned group in; False gives the rest of its job up."""
@@ -27,6 +32,7 @@ class WorkerLink:
     def __init__(self, clock: Clock, *, command: Sequence[str] = COMMAND) -> None:
         self._calls = Calls(m.pack, gone=WorkerGone)
         self._child = Child("the worker", command, clock, self._message, self._closed)
+        self._starting = asyncio.Lock()
         self._takers: dict[int, Take] = {}
         self.starts = 0
 
@@ -40,7 +46,7 @@ class WorkerLink:
 
         Raises CorruptFile, DiskFull, WorkerGone, CallFailed. Cancelling the call stops the worker's part soon.
         """
-        await self._running()
+        channel = await self._running()
         numbers: list[int] = []
 
         def make(number: int) -> m.Message:
@@ -48,8 +54,6 @@ class WorkerLink:
             self._takers[number] = take
             return m.Clean(number, job)
 
-        channel = self._child.channel
-        assert channel is not None
         try:
             reply: Any
             reply, _ = await self._calls.ask(channel, make, self._cancel)
@@ -61,15 +65,34 @@ class WorkerLink:
         report: CleanReport = reply.report
         return report
 
-    async def _running(self) -> None:
-        if not self._child.gone.is_set():
-            return
-        await self._child.reap()
-        self.starts += 1
+    async def look(self, batch: memoryview, look: Look) -> Verdict:
+        """Have the records of *batch* looked at. Raises WorkerGone, CallFailed."""
+        channel = await self._running()
         try:
-            await self._child.start()
+            with os.fdopen(os.memfd_create("batch"), "wb+") as shared:
+                shared.write(batch)
+                shared.seek(0)
+                fd = shared.fileno()
+                reply: Any
+                reply, _ = await self._calls.ask(channel, lambda number: m.LookAt(number, look), fds=[fd])
+        except ChannelClosed as error:
+            raise WorkerGone("the worker is gone") from error
         except OSError as error:
-            raise WorkerGone(f"the worker does not start: {error}") from error
+            raise WorkerGone(f"no memory to share with the worker: {error}") from error
+        verdict: Verdict = reply.verdict
+        return verdict
+
+    async def _running(self) -> Channel:
+        async with self._starting:
+            if self._child.gone.is_set():
+                await self._child.reap()
+                self.starts += 1
+                try:
+                    await self._child.start()
+                except OSError as error:
+                    raise WorkerGone(f"the worker does not start: {error}") from error
+            assert self._child.channel is not None
+            return self._child.channel
 
     def _message(self, body: bytes, fds: list[int]) -> None:
         message = m.unpack(body)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from tierd.ipc.calls import Failed
 from tierd.ipc.packing import Packing
 from tierd.storage.compaction.job import CleanedGroup, CleanJob, CleanReport
+from tierd.storage.look import Look, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,6 +14,20 @@ class Clean:
 
     call: int
     job: CleanJob
+
+
+@dataclass(frozen=True, slots=True)
+class LookAt:
+    """Look at the records of the batch that the descriptor beside this holds; answered by Looked or Failed."""
+
+    call: int
+    look: Look
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    call: int
+    verdict: Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +49,7 @@ class Cleaned:
     report: CleanReport
 
 
-Message = Clean | Cancel | GroupReady | Cleaned | Failed
+Message = Clean | LookAt | Looked | Cancel | GroupReady | Cleaned | Failed
 
 _PACKING: Packing[Message] = Packing(Message.__args__)
 pack, unpack = _PACKING.pack, _PACKING.unpack

@@ -6,7 +6,7 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -17,13 +17,14 @@ from tierd.ipc.channel import Channel, ChannelClosed
 from tierd.storage.compaction.cleaner import Cleaner
 from tierd.storage.compaction.job import CleanedGroup, CleanReport
 from tierd.storage.disk import PosixDisk
+from tierd.storage.look import Verdict, look_at_bytes
 from tierd.worker import messages as m
 
 log = logging.getLogger(__name__)
 
 EXIT_FATAL = 70
-_NICE = 10
-"""Clients come first: the worker takes what they leave of the processors."""
+_LOOKERS = 4
+"""Batches looked at side by side: a small one does not wait for a large one's end."""
 
 
 class Process:
@@ -34,6 +35,7 @@ class Process:
         self._leave = leave
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, "work")
+        self._lookers = ThreadPoolExecutor(_LOOKERS, "look")
         self._stopping: dict[int, threading.Event] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._channel = Channel(sock, self._message, self._closed)
@@ -43,14 +45,19 @@ class Process:
         match message:
             case m.Clean():
                 self._stopping[message.call] = threading.Event()
-                task = asyncio.ensure_future(self._clean(message))
-                self._tasks.add(task)
-                task.add_done_callback(self._done)
+                self._begin(self._clean(message))
+            case m.LookAt():
+                self._begin(self._look(message, fds[0]))
             case m.Cancel():
                 if message.call in self._stopping:
                     self._stopping[message.call].set()
             case _:
                 raise TierdError(f"not for a worker: {type(message).__name__}")
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
 
     def _done(self, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)
@@ -75,6 +82,18 @@ class Process:
             reply = failed(call, error)
         finally:
             del self._stopping[call]
+        self._send(reply)
+
+    async def _look(self, message: m.LookAt, fd: int) -> None:
+        def work() -> Verdict:
+            with open(fd, "rb", buffering=0) as shared:
+                return look_at_bytes(memoryview(shared.readall()), message.look)
+
+        reply: m.Message
+        try:
+            reply = m.Looked(message.call, await self._loop.run_in_executor(self._lookers, work))
+        except (TierdError, OSError) as error:
+            reply = failed(message.call, error)
         self._send(reply)
 
     def _send(self, message: m.Message) -> None:
@@ -107,11 +126,11 @@ async def serve(sock: socket.socket) -> None:
     await asyncio.Event().wait()
 
 
-def main(fd: int) -> None:
+def main(fd: int, nice: int) -> None:
     """`python -m tierd.worker --fd N`. Signals are the broker's business: this process ends with its socket."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    os.nice(_NICE)
+    os.nice(nice)
     sock = socket.socket(fileno=fd)
     sock.setblocking(False)
     asyncio.run(serve(sock))

@@ -49,6 +49,10 @@ from tierd.broker.server import Limits, Server
 from tierd.broker.status import status
 from tierd.broker.topic_apis import CreateTopics, DeleteTopics
 from tierd.broker.topics import Topics
+from tierd.broker.transactions.coordinator import Limits as TransactionLimits
+from tierd.broker.transactions.coordinator import Transactions
+from tierd.broker.transactions.handlers import TransactionHandlers
+from tierd.broker.transactions.ports import STATE_TOPIC
 from tierd.config.model import Settings
 from tierd.wire.api import ApiKey
 
@@ -114,10 +118,20 @@ class Broker:
         self._expiry_task: asyncio.Task[None] | None = None
         self._delete_records = DeleteRecords(partitions, tier)
         self._behind: Behind[Late] = Behind(looker or InThread())
+        producer_ids = ProducerIds(registry, clock, self._largest_producer_id)
+        self._transactions = self._transaction_coordinator(producer_ids, clock)
+        self._transactions_task: asyncio.Task[None] | None = None
         produce = Produce(
-            partitions, tier, clock, self.counters, self.commits, self._behind, appended=self.housekeeping.appended
+            partitions,
+            tier,
+            clock,
+            self.counters,
+            self.commits,
+            self._behind,
+            verifier=self._transactions,
+            appended=self.housekeeping.appended,
         )
-        control = self._control(ProducerIds(registry, clock, self._largest_producer_id), cluster_id)
+        control = self._control(producer_ids, cluster_id)
         listener = settings.listener
         self.server = Server(
             Dispatch(produce, self._fetch, control, self.counters),
@@ -141,6 +155,8 @@ class Broker:
         self.moves.resume()
         self._moves_task = asyncio.create_task(self.moves.run())
         self._moves_task.add_done_callback(self._beside_ended)
+        self._transactions_task = asyncio.create_task(self._transactions.run())
+        self._transactions_task.add_done_callback(self._beside_ended)
         self._expiry_task = asyncio.create_task(self._expiry.run())
         self._expiry_task.add_done_callback(self._beside_ended)
         if self._cleaning is not None:
@@ -170,6 +186,7 @@ class Broker:
         if self._expiry_task is not None:
             self._expiry.stop()
             await asyncio.wait({self._expiry_task})
+        await self._stop_transactions()
         self._coordinator.close()
         await self._behind.close()
         await self.commits.close()
@@ -183,6 +200,12 @@ class Broker:
         if self.housekeeping_task is not None:
             await self.housekeeping_task
         self._readers.shutdown(wait=False)
+
+    async def _stop_transactions(self) -> None:
+        """What is decided and not ended yet is ended by the next start."""
+        await self._transactions.close()
+        if self._transactions_task is not None:
+            await asyncio.wait({self._transactions_task})
 
     async def stop_moves(self) -> None:
         """Moves under way begin anew at the next start."""
@@ -229,6 +252,18 @@ class Broker:
             default_partitions=default_partitions,
         )
 
+    def _transaction_coordinator(self, producer_ids: ProducerIds, clock: Clock) -> Transactions:
+        wanted = self.settings.transactions
+        return Transactions(
+            self._internal(STATE_TOPIC, wanted.topic_partitions, clock),
+            self._markers,
+            clock,
+            producer_ids.next_id,
+            epoch=lambda: self.partitions.epoch,
+            limits=TransactionLimits(max_timeout_ms=wanted.max_timeout_ms, unused_ms=wanted.unused_ms),
+            broken=self.housekeeping.fail,
+        )
+
     def _control(self, producer_ids: ProducerIds, cluster_id: str) -> dict[ApiKey, ControlHandler]:
         settings, partitions = self.settings, self.partitions
         metadata = Metadata(
@@ -245,7 +280,13 @@ class Broker:
         )
         alter = AlterConfigs(self.topics, partitions)
         topic_ids = TopicIds(partitions)
-        groups = GroupHandlers(self._coordinator, topic_ids, OneNode(settings.node_id, self.advertised))
+        groups = GroupHandlers(
+            self._coordinator,
+            topic_ids,
+            OneNode(settings.node_id, self.advertised),
+            verifier=self._transactions,
+        )
+        transactions = TransactionHandlers(self._transactions, topic_ids, producer_ids.next_id, self._offsets.ensure)
         group_apis = {**groups.table(), **GroupAdmin(self._coordinator, topic_ids).table()}
         cluster = DescribeCluster(node_id=settings.node_id, cluster_id=cluster_id, advertised=self.advertised)
         return {
@@ -253,7 +294,6 @@ class Broker:
             ApiKey.METADATA: metadata,
             ApiKey.CREATE_TOPICS: create,
             ApiKey.DELETE_TOPICS: DeleteTopics(self.topics, partitions, deleted=self._coordinator.forget_topic),
-            ApiKey.INIT_PRODUCER_ID: producer_ids,
             ApiKey.WRITE_TXN_MARKERS: WriteTxnMarkers(self._markers),
             ApiKey.DESCRIBE_PRODUCERS: DescribeProducers(partitions),
             ApiKey.DESCRIBE_LOG_DIRS: DescribeLogDirs(partitions, self.moves),
@@ -267,6 +307,7 @@ class Broker:
             ApiKey.INCREMENTAL_ALTER_CONFIGS: alter,
             ApiKey.DESCRIBE_CLUSTER: cluster,
             ApiKey.DESCRIBE_TOPIC_PARTITIONS: DescribeTopicPartitions(partitions, metadata),
+            **transactions.table(),
             **once_settled(group_apis, self._offsets),
         }
 

@@ -21,7 +21,7 @@ async def until(condition: Callable[[], object]) -> None:
 
 
 def received(served: Server) -> int:
-    return sum(connection.received_bytes for connection in served._connections)
+    return sum(connection.incoming.received_bytes for connection in served._connections)
 
 
 async def write(writer: asyncio.StreamWriter, piece: bytes, served: Server) -> None:
@@ -144,7 +144,7 @@ def test_a_peer_that_resets_with_requests_behind_the_one_in_work_is_noticed() ->
             await begun.wait()
             writer.write(framed(b"behind it"))
             connection = next(iter(served._connections))
-            await until(lambda: connection.unread_bytes)
+            await until(lambda: connection.incoming.unread_bytes)
             writer.transport.abort()
         while not ended.is_set():
             await asyncio.sleep(0)
@@ -164,7 +164,7 @@ def test_more_requests_than_a_turn_takes_do_not_pile_up() -> None:
                 writer.write(framed(b"") * 50_000)
                 await writer.drain()
                 for connection in served._connections:
-                    connection_bytes = max(connection_bytes, connection.frames.capacity_bytes)
+                    connection_bytes = max(connection_bytes, connection.incoming.frames.capacity_bytes)
             assert connection_bytes <= 256 * 1024
         await served.stop(0)
 

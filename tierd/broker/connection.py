@@ -17,7 +17,6 @@ from tierd.broker.receiving import Got, Incoming
 from tierd.broker.room import Room
 from tierd.broker.sending import Outgoing, Pumped, ReadFailed, Reply
 from tierd.wire.errors import BadFrame
-from tierd.wire.frame import FrameBuffer
 from tierd.wire.produce_shape import ProduceShapes
 
 log = logging.getLogger(__name__)
@@ -30,7 +29,7 @@ RECEIVES_A_TURN = 4
 
 
 class Serve(Protocol):
-    """Answers one frame. The frame is valid until it returns; a coroutine must not hold it."""
+    """Answers one frame. The frame is valid until it returns, or, after `hold_frame`, until `frame_read`."""
 
     def __call__(self, frame: memoryview, connection: "Connection") -> Answer: ...
 
@@ -68,8 +67,8 @@ class Connection:
 
     __slots__ = (
         "_close_when_sent",
+        "_frame_held",
         "_host",
-        "_in",
         "_out",
         "_reading",
         "_serve",
@@ -78,6 +77,7 @@ class Connection:
         "_turn_over",
         "_warming",
         "_writing",
+        "incoming",
         "open",
         "peer",
         "produced",
@@ -89,7 +89,7 @@ class Connection:
         self.peer = peer
         self._host = host
         self._serve = serve
-        self._in: Incoming[Connection] = Incoming(sock, max_frame_bytes, host.room, self)
+        self.incoming: Incoming[Connection] = Incoming(sock, max_frame_bytes, host.room, self)
         self._out = Outgoing(sock)
         self._task: asyncio.Task[Reply | None] | None = None
         self._warming = False
@@ -97,6 +97,7 @@ class Connection:
         self._writing = False
         self._turn_over = False
         self._close_when_sent = False
+        self._frame_held = False
         self.open = True
         self.produced: ProduceShapes | None = None
         """What the Produce requests of this client look like, once it has sent one."""
@@ -118,20 +119,7 @@ class Connection:
     @property
     def moved_bytes(self) -> int:
         """Received and sent."""
-        return self._in.received_bytes + self._out.sent_bytes
-
-    @property
-    def received_bytes(self) -> int:
-        return self._in.received_bytes
-
-    @property
-    def unread_bytes(self) -> int:
-        """What has come and was not received."""
-        return self._in.unread_bytes
-
-    @property
-    def frames(self) -> FrameBuffer:
-        return self._in.frames
+        return self.incoming.received_bytes + self._out.sent_bytes
 
     def fileno(self) -> int:
         return self._sock.fileno()
@@ -159,18 +147,31 @@ class Connection:
     def resume_reading(self) -> None:
         """There is room for the request that is being received."""
         if self.open:
-            self._in.resume()
+            self.incoming.resume()
             if not self.busy:
                 self._read(True)
+
+    def hold_frame(self) -> None:
+        """The answer that is being begun still reads the frame."""
+        self._frame_held = True
+
+    def frame_read(self) -> None:
+        """The frame is no longer looked at."""
+        self._frame_held = False
+        self._settle()
+
+    def _settle(self) -> None:
+        if self.open and not self._frame_held and self.incoming.settle():
+            self._host.room_left()
 
     def peer_left(self) -> bool:
         """Whether the peer has gone, though nothing is read that would say so."""
         watched = self._reading and not self._host.room.waits(self)
-        return not watched and self._in.peer_left(waits_for_answer=self.waiting)
+        return not watched and self.incoming.peer_left(waits_for_answer=self.waiting)
 
     def trim(self) -> None:
         """Give back the receive buffer when nothing is in it."""
-        if not self.busy and self._in.trim():
+        if not self.busy and self.incoming.trim():
             self._host.room_left()
 
     def _readable(self) -> None:
@@ -180,13 +181,12 @@ class Connection:
         if self._turn_over:
             return  # What has come is still being worked off.
         for _ in range(RECEIVES_A_TURN):
-            got = self._in.receive()
+            got = self.incoming.receive()
             if got is not Got.SOME and got is not Got.FULL:
                 self._received_none(got)
                 return
             self._advance()
-            if self.open and self._in.settle():
-                self._host.room_left()
+            self._settle()
             # A full buffer means that more is waiting: take it without a round through the loop.
             if got is Got.SOME or self._turn_over or not self.open or self.busy:
                 return
@@ -235,7 +235,7 @@ class Connection:
             for _ in range(FRAMES_A_TURN):
                 if self._close_when_sent:
                     return
-                frame = self.frames.next_frame()
+                frame = self.incoming.frames.next_frame()
                 if frame is None:
                     return
                 answer = self._serve(frame, self)
@@ -273,6 +273,7 @@ class Connection:
 
     def _answered(self, task: "asyncio.Task[Reply | None]") -> None:
         self._task = None
+        self._frame_held = False
         reply = None
         if not task.cancelled():
             error = task.exception()

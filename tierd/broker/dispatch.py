@@ -1,5 +1,10 @@
-"""One frame in, one answer out: which handler serves which API, and what becomes of versions that nobody serves."""
+"""One frame in, one answer out: which handler serves which API, and what becomes of versions that nobody serves.
 
+Reading a large request and writing a large answer is Python's work for each row: threads do it, so that others are
+served meanwhile. Few at a time: what is read takes many times the memory of its frame.
+"""
+
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -14,12 +19,20 @@ from tierd.broker.sending import Reply
 from tierd.wire.api import ApiKey, is_served
 from tierd.wire.control import decode_control, encode_control, make_response
 from tierd.wire.errors import BadFrame, ErrorCode
+from tierd.wire.fetch import FetchRequest, decode_fetch
 from tierd.wire.header import RequestHeader, parse_request_header
 from tierd.wire.produce_shape import ProduceShapes
 
 ControlHandler = Callable[[RequestHeader, Any], Awaitable[Mapping[str, object] | ResponsePayload]]
 """Answers a decoded request with a response of its version, or with plain values for `make_response`."""
 
+LONG_BYTES = 16 * 1024
+"""A request above this is read by a thread."""
+LONG_ROWS = 200
+"""An answer with more rows, or rows below them, is written by a thread."""
+_LONG_AT_A_TIME = 2
+_WAIT_FOR_OTHERS = frozenset({int(ApiKey.JOIN_GROUP), int(ApiKey.SYNC_GROUP), int(ApiKey.FETCH)})
+"""Answered when other clients have done something."""
 
 # Enum members cost a look-up each time, and these are asked for every request.
 _PRODUCE, _FETCH, _API_VERSIONS = int(ApiKey.PRODUCE), int(ApiKey.FETCH), int(ApiKey.API_VERSIONS)
@@ -35,6 +48,8 @@ class Dispatch:
         self._fetch = fetch
         self._control = {int(key): handler for key, handler in control.items()}
         self._counters = counters
+        self._long_requests = asyncio.Semaphore(_LONG_AT_A_TIME)
+        self._long_answers = asyncio.Semaphore(_LONG_AT_A_TIME)
 
     def __call__(self, frame: memoryview, connection: Connection) -> Answer:
         shapes = connection.produced
@@ -52,15 +67,37 @@ class Dispatch:
             if shapes is None:
                 shapes = connection.produced = ProduceShapes()
             return self._produce(header, frame, position, shapes)
+        if len(frame) > LONG_BYTES:
+            connection.hold_frame()
+            return self._long(header, frame, position, connection)
         if key == _FETCH:
             return self._fetch(header, frame, position)
         request = decode_control(key, header.version, frame[position:])
         if key == _API_VERSIONS:
             return _encoded(header, api_versions(header.version))
-        return self._answer(header._replace(client_host="/" + connection.peer.rpartition(":")[0]), request)
+        return self._answer(_with_host(header, connection), request)
 
     async def _answer(self, header: RequestHeader, request: RequestPayload) -> Reply:
-        return _encoded(header, await self._control[header.api_key](header, request))
+        if header.api_key == _API_VERSIONS:
+            return _encoded(header, api_versions(header.version))
+        answer = await self._control[header.api_key](header, request)
+        if not _is_long(answer):
+            return _encoded(header, answer)
+        async with self._long_answers:
+            return await asyncio.to_thread(_encoded, header, answer)
+
+    async def _long(
+        self, header: RequestHeader, frame: memoryview, position: int, connection: Connection
+    ) -> Reply | None:
+        async with self._long_requests:
+            request: Any = await asyncio.to_thread(_read, header, frame, position)
+            connection.frame_read()
+            if header.api_key not in _WAIT_FOR_OTHERS:
+                return await self._answer(_with_host(header, connection), request)
+        if header.api_key != _FETCH:
+            return await self._answer(_with_host(header, connection), request)
+        answer = self._fetch.answer(header, request)
+        return await answer if asyncio.iscoroutine(answer) else answer
 
     def _unserved(self, header: RequestHeader) -> Reply:
         """ApiVersions is answered in its oldest form, so that the client can choose; all else ends the connection."""
@@ -70,6 +107,24 @@ class Dispatch:
             )
         oldest = header._replace(version=0)
         return _encoded(oldest, api_versions(0, ErrorCode.UNSUPPORTED_VERSION))
+
+
+def _with_host(header: RequestHeader, connection: Connection) -> RequestHeader:
+    return header._replace(client_host="/" + connection.peer.rpartition(":")[0])
+
+
+def _read(header: RequestHeader, frame: memoryview, position: int) -> RequestPayload | FetchRequest:
+    if header.api_key == _FETCH:
+        return decode_fetch(frame, position, header.version)
+    return decode_control(header.api_key, header.version, frame[position:])
+
+
+def _is_long(answer: Mapping[str, object] | ResponsePayload) -> bool:
+    if not isinstance(answer, Mapping):
+        return False
+    rows = [row for value in answer.values() if isinstance(value, (list, tuple)) for row in value]
+    below = [value for row in rows if isinstance(row, Mapping) for value in row.values()]
+    return len(rows) + sum(len(value) for value in below if isinstance(value, (list, tuple))) > LONG_ROWS
 
 
 def _encoded(header: RequestHeader, answer: Mapping[str, object] | ResponsePayload) -> bytes:

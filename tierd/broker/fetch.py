@@ -33,8 +33,6 @@ MOST_REMOTE = 16
 """Partitions that one request reads from the bucket at a time; the next one asks for the others."""
 ROWS_A_TURN = 100
 """Partitions of one request looked at before others get their turn."""
-SHORT_BYTES = 1024
-"""A request up to this cannot ask for so many."""
 
 
 @dataclass(slots=True)
@@ -75,11 +73,13 @@ class Fetch:
         self._stopping = False
 
     def __call__(self, header: RequestHeader, frame: memoryview, position: int) -> Answer:
-        request = decode_fetch(frame, position, header.version)
+        return self.answer(header, decode_fetch(frame, position, header.version))
+
+    def answer(self, header: RequestHeader, request: FetchRequest) -> Answer:
         if request.session_id != 0 and request.session_epoch > 0:
             error = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
             return encode_fetch_response(header.correlation_id, header.version, [], error=error)[0]
-        if len(frame) > SHORT_BYTES and request.rows > ROWS_A_TURN:
+        if request.rows > ROWS_A_TURN:
             return self._wait(header, request)
         done = self._pass(request)
         if not done.remote and (self._enough(done, request) or request.max_wait_ms <= 0):

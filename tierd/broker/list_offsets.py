@@ -1,6 +1,8 @@
 """ListOffsets: the ends of the log, and offsets by time over both tiers (docs/kafka.md, "Reading")."""
 
 import asyncio
+import itertools
+from collections.abc import Sequence
 from typing import Any
 
 from tierd.base.errors import RemoteUnavailable, TierdError
@@ -16,6 +18,8 @@ LATEST, EARLIEST, LARGEST_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3,
 _FIRST_VERSION = {LATEST: 1, EARLIEST: 1, LARGEST_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 REMOTE_WAIT_S = 30.0
 """Longest wait for the bucket when the request (below version 10) does not say."""
+ROWS_A_TURN = 16
+"""Partitions of one request looked at, or asked of the bucket, at a time."""
 
 Row = dict[str, object]
 Found = tuple[int, int, int | None]
@@ -33,16 +37,22 @@ class ListOffsets:
         committed = getattr(request, "isolation_level", 0) == 1
         timeout = getattr(request, "timeout", None)
         wait_s = REMOTE_WAIT_S if timeout is None else max(timeout.total_seconds(), 0.0)
+        deadline = asyncio.get_running_loop().time() + wait_s if wait_s else None
         topics = []
-        for topic in request.topics:
-            rows = await asyncio.gather(
-                *(self._row(header.version, topic.name, asked, committed, wait_s) for asked in topic.partitions)
-            )
-            topics.append({"name": topic.name, "partitions": rows})
+        for name, wanted in _once_each(request.topics).items():
+            rows: list[Row] = []
+            left = iter(wanted.items())
+            while some := list(itertools.islice(left, ROWS_A_TURN)):
+                found = [self._row(header.version, name, index, asked, committed, deadline) for index, asked in some]
+                rows += await asyncio.gather(*found)
+            topics.append({"name": name, "partitions": rows})
         return {"topics": topics}
 
-    async def _row(self, version: int, topic: str, asked: Any, committed: bool, wait_s: float) -> Row:
-        index = asked.partition_index
+    async def _row(
+        self, version: int, topic: str, index: int, asked: Any | None, committed: bool, deadline: float | None
+    ) -> Row:
+        if asked is None:
+            return _failed(index, ErrorCode.INVALID_REQUEST)
         partition = self._partitions.get(topic, index)
         if partition is None:
             return _failed(index, self._partitions.missing(topic, index))
@@ -53,7 +63,8 @@ class ListOffsets:
         if asked.timestamp < 0 and version < _FIRST_VERSION.get(asked.timestamp, version + 1):
             return _failed(index, ErrorCode.UNSUPPORTED_VERSION)
         try:
-            found = await asyncio.wait_for(self._find(partition, asked.timestamp, committed), wait_s or None)
+            async with asyncio.timeout_at(deadline):
+                found = await self._find(partition, asked.timestamp, committed)
         except TimeoutError:
             return _failed(index, ErrorCode.REQUEST_TIMED_OUT)
         except RemoteUnavailable:
@@ -108,6 +119,16 @@ class ListOffsets:
         if remote is None or (local is not None and local.timestamp_ms > remote.timestamp_ms):
             return local
         return remote
+
+
+def _once_each(topics: Sequence[Any]) -> dict[str, dict[int, Any | None]]:
+    """What is asked by topic and partition; None for a partition that is named again, which Kafka refuses."""
+    named: dict[str, dict[int, Any | None]] = {}
+    for topic in topics:
+        rows = named.setdefault(topic.name, {})
+        for asked in topic.partitions:
+            rows[asked.partition_index] = None if asked.partition_index in rows else asked
+    return named
 
 
 def _failed(index: int, error: ErrorCode) -> Row:

@@ -1,5 +1,6 @@
 """Metadata: who leads what, and topics made on first mention."""
 
+import asyncio
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +16,9 @@ from tierd.wire.errors import ErrorCode
 from tierd.wire.header import RequestHeader
 
 log = logging.getLogger(__name__)
+
+TOPICS_A_TURN = 50
+"""Topics shown before others get their turn."""
 
 
 class Metadata:
@@ -50,15 +54,27 @@ class Metadata:
 
     async def _wanted(self, header: RequestHeader, request: Any) -> list[dict[str, object]]:
         if request.topics is None or (header.version == 0 and not request.topics):
-            return [self.shown(topic) for topic in sorted(self._partitions.topics(), key=lambda topic: topic.name)]
+            return await self._all()
         may_create = self._auto_create and getattr(request, "allow_auto_topic_creation", True)
         rows = []
-        for asked in request.topics:
+        for number, asked in enumerate(dict.fromkeys(request.topics), 1):
+            if number % TOPICS_A_TURN == 0:
+                await asyncio.sleep(0)
             topic_id = getattr(asked, "topic_id", None)
             if topic_id is not None and asked.name is None:
                 rows.append(self._by_id(topic_id))
             else:
                 rows.append(await self._by_name(asked.name or "", may_create))
+        return rows
+
+    async def _all(self) -> list[dict[str, object]]:
+        rows = []
+        for number, name in enumerate(sorted(topic.name for topic in self._partitions.topics()), 1):
+            if number % TOPICS_A_TURN == 0:
+                await asyncio.sleep(0)
+            topic = self._partitions.topic(name)
+            if topic is not None:
+                rows.append(self.shown(topic))
         return rows
 
     def _by_id(self, topic_id: UUID) -> dict[str, object]:

@@ -28,7 +28,7 @@ from tierd.storage.look import LongLook, Look, Looking, look_briefly
 from tierd.wire.api import PRODUCE_SERVED_FROM
 from tierd.wire.errors import ErrorCode
 from tierd.wire.header import RequestHeader, parse_request_header
-from tierd.wire.produce import PartitionProduced, ProduceRequest, decode_produce, encode_produce_response
+from tierd.wire.produce import PartitionProduced, ProduceRequest, decode_produce, encode_produce_response, repeats
 from tierd.wire.produce_shape import ProduceShapes
 
 log = logging.getLogger(__name__)
@@ -107,6 +107,8 @@ class Produce:
     ) -> bytes | Coroutine[Any, Any, bytes | None] | None:
         version = header.version
         stop = self._refuse_all(request.acks, version)
+        if stop is None and repeats(request):
+            stop = ErrorCode.INVALID_REQUEST  # No batch may be dropped whose partition is then acknowledged.
         now_ms = self._clock.now_ms()
         topics: Topics = []
         failed = False

@@ -216,7 +216,7 @@ class Server:
             self._close(connection, "the peer has left")
         elif silent_ms > self._limits.idle_ms:
             self._close(connection, "an answer was not taken" if connection.busy else "idle")
-        elif connection.busy or connection.frames.pending_bytes == 0:
+        elif connection.busy or connection.incoming.frames.pending_bytes == 0:
             swept.begun_ms = None
             if silent_ms > SWEEP_S * 1000:
                 connection.trim()
@@ -231,11 +231,11 @@ class Server:
             in_the_way = self.room.waiting and self.room.holds(connection)
             if for_ms < (STALLED_MS if in_the_way else self._limits.idle_ms):
                 return False
-            came_bytes = connection.received_bytes - swept.begun_bytes
-            held_back = self.room.waits(connection) and connection.unread_bytes > 0
+            came_bytes = connection.incoming.received_bytes - swept.begun_bytes
+            held_back = self.room.waits(connection) and connection.incoming.unread_bytes > 0
             if came_bytes * 1000 < SLOWEST_BYTES_S * for_ms and not held_back:
                 return True
-        swept.begun_ms, swept.begun_bytes = now_ms, connection.received_bytes
+        swept.begun_ms, swept.begun_bytes = now_ms, connection.incoming.received_bytes
         return False
 
     def _close(self, connection: Connection, why: str) -> None:

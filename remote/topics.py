@@ -4,7 +4,7 @@ The bucket explains itself with them; the registry stays the source of truth whi
 no later write takes it back (ids are never used again).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from tierd.base.ids import Uuid
@@ -75,12 +75,7 @@ def _merge(stored: TopicFile | None, file: TopicFile, key: str) -> TopicFile:
     return replace(file, partitions=max(file.partitions, stored.partitions))
 
 
-def list_topics(store: ObjectStore, keys: Keys) -> Iterator[TopicFile]:
-    """Every topic file, deleted ones too; one GET each. Raises CorruptFile at the first that does not parse."""
-    for info in store.list(keys.topics_folder):
-        key = keys.parse(info.key)
-        if isinstance(key, TopicFileKey):
-            try:
-                yield TOPIC.get(store, info.key)[0]
-            except NotFound:
-                continue  # swept meanwhile
+def list_topic_keys(store: ObjectStore, keys: Keys) -> list[TopicFileKey]:
+    """Which topics have a file, deleted ones too."""
+    found = (keys.parse(info.key) for info in store.list(keys.topics_folder))
+    return [key for key in found if isinstance(key, TopicFileKey)]

@@ -7,7 +7,7 @@ import pytest
 
 from kit import bucket, tiers, traffic
 from kit.daemon import running
-from tierd.remote.topics import list_topics
+from tierd.remote.topics import list_topic_keys, read_topic
 
 pytestmark = pytest.mark.e2e
 
@@ -62,8 +62,9 @@ def test_a_topic_deleted_without_its_bucket(tmp_path: Path) -> None:
 
 
 def _tombstones(remotely: bucket.Remotely) -> set[str]:
-    found = list_topics(remotely.bucket.store, remotely.bucket.keys)
-    return {file.topic for file in found if file.deleted_ms is not None}
+    store, keys = remotely.bucket.store, remotely.bucket.keys
+    files = [read_topic(store, keys, key.topic, key.topic_id) for key in list_topic_keys(store, keys)]
+    return {file.topic for file in files if file is not None and file.deleted_ms is not None}
 
 
 def _heads(folder: Path, topic: str) -> int:

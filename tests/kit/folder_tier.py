@@ -1,7 +1,7 @@
 """A LocalTier over partition directories that a real Kafka wrote: the broker's side of the tierer in tests."""
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -68,6 +68,7 @@ class FolderTier:
         self.remotes: dict[PartitionId, RemotePartition] = {}
         self.claims: list[Claim] = []
         self.tombstones: list[Uuid] = []
+        self.newer: dict[Uuid, Mapping[str, str]] = {}
         self.steps: list[str] = []
 
     def adopt(
@@ -127,6 +128,9 @@ class FolderTier:
 
     def claim_changed(self, claim: Claim) -> None:
         self.claims.append(claim)
+
+    def topic_is_newer(self, topic_id: Uuid, config: Mapping[str, str]) -> None:
+        self.newer[topic_id] = config
 
     def tombstone_written(self, topic_id: Uuid) -> None:
         self.tombstones.append(topic_id)

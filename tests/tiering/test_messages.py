@@ -66,6 +66,7 @@ def samples() -> list[m.Message]:
         m.MoveLogStart(3, PART, 4),
         m.RemoteChanged(REMOTE),
         m.ClaimChanged(CLAIM),
+        m.TopicIsNewer(PART.topic_id, {"a": "b"}),
         m.TombstoneWritten(PART.topic_id),
         m.Progress(3, VerbProgress(1, 2, 3, 4)),
         m.Done(3),

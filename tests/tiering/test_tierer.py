@@ -442,8 +442,9 @@ def test_a_pending_run_is_lost_when_another_claimed_meanwhile(tmp_path: Path) ->
 
         store.before = away
         report = await first.open(who())
-        assert (report.claim.state, report.claim.epoch) == (ClaimState.PENDING, 5)
+        assert (report.claim.state, report.claim.epoch) == (ClaimState.PENDING, 1_005)
         assert report.topics == ()
+        assert report.waiting == (view.id,)
 
         reachable = MemoryStore(clock)  # the same objects by a way that works
         reachable._objects = store._objects

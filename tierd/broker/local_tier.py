@@ -2,12 +2,14 @@
 
 import asyncio
 import logging
+from collections.abc import Mapping
 
 from tierd.base.clock import Clock
 from tierd.base.errors import TierdError
 from tierd.base.ids import PartitionId, Uuid
 from tierd.broker.partitions import Partitions
 from tierd.broker.ports import RemoteTier
+from tierd.config.topic_rules import TopicConfigError
 from tierd.remote.view import Claim, ClaimState, RemotePartition
 from tierd.storage.errors import StorageFailed
 
@@ -71,6 +73,18 @@ class LocalLog:
             except (TierdError, OSError) as error:
                 log.error("partitions wait on for what the bucket has of them: %s", error)
                 await asyncio.sleep(_AGAIN_S)
+
+    def topic_is_newer(self, topic_id: Uuid, config: Mapping[str, str]) -> None:
+        topic = self._partitions.topic_by_id(topic_id)
+        if topic is None:
+            return
+        facts = {"topic": topic.name, "registry": topic.row.config, "bucket": config}
+        try:
+            self._partitions.configure(topic, config, self.tier)
+        except TopicConfigError as error:
+            log.error("the bucket has newer settings of a topic, but they are not right", extra={**facts, "why": error})
+        else:
+            log.warning("the state directory has older settings of a topic than the bucket: those count", extra=facts)
 
     def tombstone_written(self, topic_id: Uuid) -> None:
         topic = self._partitions.topic_by_id(topic_id)

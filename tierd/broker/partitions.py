@@ -293,6 +293,16 @@ class Partitions:
         self.generation += 1
         return topic
 
+    def configure(self, topic: Topic, config: Mapping[str, str], tier: RemoteTier | None) -> None:
+        """Make *config* all that is set for the topic, durable first. Raises TopicConfigError, and nothing changes."""
+        settings = self.defaults.resolve(topic.name, config, adopted=topic.row.adopted)
+        self.registry.set_config(topic.id, config)
+        topic.row, topic.settings = replace(topic.row, config=config), settings
+        for partition in topic.partitions.values():
+            partition.log.settings = settings
+            partition.tell(tier)
+        self.generation += 1
+
     def add_partition(self, topic: Topic, number: int, tier: RemoteTier | None) -> Partition:
         """Make an empty partition and begin it at 0. Raises DiskFull."""
         logged = self._make_log(topic, number)

@@ -161,13 +161,7 @@ class Topics:
             self._refuse_untiering(topic, checked)
             if check_only:
                 return
-            self._partitions.registry.set_config(topic.id, checked)
-            topic.row = replace(topic.row, config=checked)
-            topic.settings = defaults.resolve(topic.name, checked, adopted=topic.row.adopted)
-            for partition in topic.partitions.values():
-                partition.log.settings = topic.settings
-                partition.tell(self._tier)
-            self._partitions.generation += 1
+            self._partitions.configure(topic, checked, self._tier)
             self._tell(topic)
             log.info("settings changed", extra={"topic": topic.name, "config": checked})
 

@@ -145,9 +145,11 @@ async def assemble(opened: Opened, *, recover: bool) -> tuple[Broker, TierLink |
         local_epoch=local_epoch,
         identity=identity(*state.holder(registry, opened.directories)),
         recover=recover,
+        registry_epoch=state.last_epoch(registry),
         offline=[part for part, _ in partitions.outages],
     )
     state.remember_remote(registry, settings.remote.url)
+    state.remember_epoch(registry, report.claim.epoch)
     try:
         await partitions.begin(report.claim.epoch, report.remotes, link, waiting=report.waiting, outside=report.outside)
     except BaseException:

@@ -12,6 +12,7 @@ from tierd.storage.directory import LogDirectory
 REGISTRY = "registry.sqlite"
 _REMOTE, _NO_REMOTE = "remote.url", ""
 _HOLDER = "holder"
+_EPOCH = "tier.epoch"
 
 
 def holder(registry: Registry, directories: Sequence[LogDirectory]) -> tuple[Uuid, int]:
@@ -43,6 +44,17 @@ def remember_remote(registry: Registry, url: str | None) -> None:
     """From here on the data belongs to this bucket; call it once the bucket has taken us, or is silent."""
     if registry.get(_REMOTE) != (url or _NO_REMOTE):
         registry.put(_REMOTE, url or _NO_REMOTE)
+
+
+def last_epoch(registry: Registry) -> int | None:
+    """Of the last run that this registry was part of: what the bucket has of a later one is newer."""
+    known = registry.get(_EPOCH)
+    return None if known is None else int(known)
+
+
+def remember_epoch(registry: Registry, epoch: int) -> None:
+    """Before a client can change anything in this run."""
+    registry.put(_EPOCH, str(epoch))
 
 
 def stored_remote(registry: Registry) -> str | None:

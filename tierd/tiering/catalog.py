@@ -262,6 +262,11 @@ class Catalog:
             else:
                 db.execute(insert + "UPDATE SET deleted_ms = ?, dirty = 0", (*_topic_row(state), state.deleted_ms))
 
+    def adopt_topic(self, state: TopicState) -> None:
+        """The bucket's settings are newer than the registry's: they count, and the file is not behind."""
+        with self._commit() as db:
+            db.execute("INSERT OR REPLACE INTO topics VALUES (?, ?, ?, ?, ?, ?, 0)", _topic_row(state))
+
     def topic(self, topic_id: Uuid) -> tuple[TopicState, bool] | None:
         """The topic, and whether its file in the bucket is behind."""
         rows = self._rows(_TOPICS + "WHERE topic_id = ?", (topic_id.raw,))

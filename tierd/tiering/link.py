@@ -76,6 +76,7 @@ class TierLink:
         local_epoch: int,
         identity: Identity,
         recover: bool = False,
+        registry_epoch: int | None = None,
         offline: Iterable[PartitionId] = (),
     ) -> OpenReport:
         """Start the tierer and claim the bucket. *local_epoch*: largest of the local checkpoints, -1 without any.
@@ -92,6 +93,7 @@ class TierLink:
             identity=identity,
             recover=recover,
             claimed=None,
+            registry_epoch=registry_epoch,
             offline=tuple(offline),
         )
         self._beating = asyncio.ensure_future(self.heart.run())
@@ -206,15 +208,22 @@ class TierLink:
                 self._claim = message.claim
                 if self._ready:  # else the answer to Open says it
                     self._local.claim_changed(message.claim)
-            case m.TombstoneWritten():
-                self._topics.pop(message.topic_id, None)
-                self._local.tombstone_written(message.topic_id)
+            case m.TopicIsNewer() | m.TombstoneWritten():
+                self._take_topic(message)
             case m.Progress():
                 self._reports.get(message.call, _no_report)(message.progress)
             case _:
                 if not self._calls.reply(message, fds):
                     for fd in fds:
                         os.close(fd)
+
+    def _take_topic(self, message: m.TopicIsNewer | m.TombstoneWritten) -> None:
+        if isinstance(message, m.TombstoneWritten):
+            self._topics.pop(message.topic_id, None)
+            self._local.tombstone_written(message.topic_id)
+        else:
+            self._topics[message.topic_id] = replace(self._topics[message.topic_id], config=message.config)
+            self._local.topic_is_newer(message.topic_id, message.config)
 
     def _serve(self, call: int, work: Coroutine[Any, Any, int]) -> None:
         task = asyncio.ensure_future(self._answer(call, work))

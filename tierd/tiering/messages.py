@@ -164,6 +164,14 @@ class ClaimChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class TopicIsNewer:
+    """In the bucket, than what the registry says."""
+
+    topic_id: Uuid
+    config: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class TombstoneWritten:
     topic_id: Uuid
 
@@ -271,6 +279,7 @@ Message = (
     | MoveLogStart
     | RemoteChanged
     | ClaimChanged
+    | TopicIsNewer
     | TombstoneWritten
     | Progress
     | Done

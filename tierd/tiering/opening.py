@@ -8,7 +8,7 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from tierd.base.clock import Clock
@@ -20,7 +20,7 @@ from tierd.remote.heads import Head, list_heads, read_head
 from tierd.remote.keys import HeadKey, SegmentName
 from tierd.remote.open import Bucket
 from tierd.remote.owner import OwnerClaim
-from tierd.remote.topics import list_topics
+from tierd.remote.topics import list_topic_keys, read_topic
 from tierd.tiering.catalog import Catalog
 from tierd.tiering.choice import Lineage, RunStart, choose
 from tierd.tiering.divergence import outside
@@ -64,6 +64,8 @@ class Surveyed:
     losers: tuple[CatalogSegment, ...]
     outside: tuple[PartitionId, ...] = ()
     """Partitions whose local log has left the bucket's history; what it holds is given up for what the bucket has."""
+    newer: tuple[TopicState, ...] = ()
+    """Topics whose settings are newer in the bucket than in the registry: that one comes from a backup, or is new."""
 
     @property
     def newest(self) -> OwnerClaim | None:
@@ -91,10 +93,11 @@ class Survey:
         self._check_owner(newest, request)
         if known is None:
             self._take_archive(found, request)
+        newer = self._take_topics(request)
         losers = self._take_in(request, claims)
         self._settle_started()
         outside = () if request.claimed is not None else self._outside(request)
-        return Surveyed(tuple(claims), tuple(losers), outside)
+        return Surveyed(tuple(claims), tuple(losers), outside, newer)
 
     def _check_owner(self, newest: OwnerClaim | None, request: OpenRequest) -> None:
         if newest is None or not owner.is_foreign(newest, request.identity.holder):
@@ -163,6 +166,40 @@ class Survey:
             return self._take_newer(claims)
         return self._take_all(claims)
 
+    def _take_topics(self, request: OpenRequest) -> tuple[TopicState, ...]:
+        """Every topic file; of those that are known here, the ones that were written later than the registry."""
+        store, keys = self.bucket.store, self.bucket.keys
+        told = {topic.topic_id: topic for topic in request.topics} if request.claimed is None else {}
+        newer = []
+        for file in self._all(
+            lambda key: read_topic(store, keys, key.topic, key.topic_id), list_topic_keys(store, keys)
+        ):
+            if file is None:
+                continue  # swept meanwhile
+            topic = TopicState(
+                topic=file.topic,
+                topic_id=file.topic_id,
+                partitions=file.partitions,
+                config=dict(file.config),
+                created_ms=file.created_ms,
+                deleted_ms=file.deleted_ms,
+            )
+            self.catalog.take_topic(topic)
+            here = told.get(topic.topic_id)
+            if here is not None and self._is_newer(topic, file.epoch, here, request.registry_epoch):
+                newer.append(replace(here, config=topic.config))
+        return tuple(newer)
+
+    def _is_newer(self, there: TopicState, epoch: int, here: TopicState, registry_epoch: int | None) -> bool:
+        """A later run than the registry's last one wrote it; or the same one did, but nothing of ours is on its way."""
+        known = self.catalog.topic(here.topic_id)
+        if here.deleted_ms is not None or there.deleted_ms is not None or there.config == here.config or known is None:
+            return False
+        now, dirty = known
+        if now.config != here.config:  # a client has changed them since this run began
+            return False
+        return registry_epoch is None or epoch > registry_epoch or not dirty
+
     def _take_newer(self, claims: list[OwnerClaim]) -> list[CatalogSegment]:
         """The last writer was this catalog's own: only what lies at or behind its last segment can be new."""
         parts = [(row.part, row.topic) for row in self.catalog.partitions()]
@@ -177,21 +214,9 @@ class Survey:
         return self._take_part(part, list_segments(self.bucket.store, keys, folder, start_after), None, claims)
 
     def _take_all(self, claims: list[OwnerClaim]) -> list[CatalogSegment]:
-        """Another run wrote since, or the catalog is new: every folder, head and topic file."""
+        """Another run wrote since, or the catalog is new: every folder and head."""
         store, keys = self.bucket.store, self.bucket.keys
         log.info("taking in the whole bucket", extra={"url": self.bucket.url})
-        for file in list_topics(store, keys):
-            self.pulse.beat()
-            self.catalog.take_topic(
-                TopicState(
-                    topic=file.topic,
-                    topic_id=file.topic_id,
-                    partitions=file.partitions,
-                    config=dict(file.config),
-                    created_ms=file.created_ms,
-                    deleted_ms=file.deleted_ms,
-                )
-            )
         heads = dict(self._all(self._head, list_heads(store, keys)))
         folders = self._all(lambda folder: list_segments(store, keys, folder), self._topic_folders())
         by_part: dict[PartitionId, list[Found]] = {part: [] for part in heads}

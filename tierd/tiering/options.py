@@ -69,6 +69,8 @@ class OpenRequest:
     recover: bool
     claimed: Claim | None
     """The claim of this very run when the tierer is started again; None at the daemon's start."""
+    registry_epoch: int | None = None
+    """Of the last run that this registry knows of; None when it knows of none: it may have been lost."""
     offline: tuple[PartitionId, ...] = ()
     """Partitions whose directory cannot be used in this run: nothing is appended to them."""
 

@@ -1,5 +1,6 @@
 """What the tierer needs of the broker, as calls in the broker's process. `broker.local_tier` has this shape."""
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from tierd.base.ids import PartitionId, Uuid
@@ -20,6 +21,9 @@ class LocalTier(Protocol):
 
     def claim_changed(self, claim: Claim) -> None:
         """Lost: refuse Produce, keep local files. Held after pending: go on."""
+
+    def topic_is_newer(self, topic_id: Uuid, config: Mapping[str, str]) -> None:
+        """*config* is newer in the bucket than in the registry, which came back from a backup: it counts."""
 
     def tombstone_written(self, topic_id: Uuid) -> None:
         """The bucket knows that the topic is deleted: the registry may forget the id.

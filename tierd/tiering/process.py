@@ -10,7 +10,7 @@ import os
 import signal
 import socket
 import sqlite3
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +60,9 @@ class BrokerCalls:
 
     def claim_changed(self, claim: Claim) -> None:
         self._channel.send(m.pack(m.ClaimChanged(claim)))
+
+    def topic_is_newer(self, topic_id: Uuid, config: Mapping[str, str]) -> None:
+        self._channel.send(m.pack(m.TopicIsNewer(topic_id, dict(config))))
 
     def tombstone_written(self, topic_id: Uuid) -> None:
         self._channel.send(m.pack(m.TombstoneWritten(topic_id)))

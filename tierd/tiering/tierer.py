@@ -122,6 +122,10 @@ class Tierer:
             due_ms = state.now_ms() + state.options.age_guard_ms
             state.catalog.deleting(*taken.surveyed.losers, due_ms=due_ms)
         self._bury()
+        for topic in taken.surveyed.newer if taken.surveyed is not None else ():
+            state.catalog.adopt_topic(topic)
+            self._drop_views(topic.topic_id)  # with the older settings; the broker tells them again with these
+            state.local.topic_is_newer(topic.topic_id, topic.config)
         for view in state.views.values():
             if view.settings.remote_storage_enable:
                 self._know(view)

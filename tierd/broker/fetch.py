@@ -219,7 +219,14 @@ class Fetch:
                 raise
         elif not self._enough(done, request):
             done = await self._poll(request, done, begun + request.max_wait_ms / 1000)
-        return self._reply(header, request, done)
+        if request.rows <= ROWS_A_TURN:
+            return self._reply(header, request, done)
+        try:
+            chunks = await asyncio.to_thread(_encoded, header, request, done)
+        except BaseException:
+            done.release()
+            raise
+        return self._with_records(chunks, done)
 
     async def _poll(self, request: FetchRequest, done: Round, deadline: float) -> Round:
         """Pass again on every wake-up until there is enough or the time is over; nothing is held while waiting."""
@@ -324,8 +331,9 @@ class Fetch:
     # Answering.
 
     def _reply(self, header: RequestHeader, request: FetchRequest, done: Round) -> Reply:
-        topics = [(name, rows) for (name, _), rows in zip(request.topics, done.rows, strict=True)]
-        chunks = encode_fetch_response(header.correlation_id, header.version, topics)
+        return self._with_records(_encoded(header, request, done), done)
+
+    def _with_records(self, chunks: list[bytes], done: Round) -> Reply:
         if not done.slices:
             return chunks[0]
         self._counters.fetched_bytes += done.got_bytes
@@ -338,6 +346,11 @@ class Fetch:
 
 
 _EMPTY = PartitionFetched(-1)
+
+
+def _encoded(header: RequestHeader, request: FetchRequest, done: Round) -> list[bytes]:
+    topics = [(name, rows) for (name, _), rows in zip(request.topics, done.rows, strict=True)]
+    return encode_fetch_response(header.correlation_id, header.version, topics)
 
 
 def _refusal(partition: Partition, want: FetchPartition) -> ErrorCode:

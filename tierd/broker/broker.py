@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tierd.base.clock import Clock
+from tierd.base.ids import TopicPartition
 from tierd.broker.cleaning import Cleaning, CleaningLimits
 from tierd.broker.cluster_apis import DescribeCluster, DescribeTopicPartitions
 from tierd.broker.commits import Commits
@@ -260,6 +261,7 @@ class Broker:
             clock,
             producer_ids.next_id,
             epoch=lambda: self.partitions.epoch,
+            on_disk=self._on_disk,
             limits=TransactionLimits(max_timeout_ms=wanted.max_timeout_ms, unused_ms=wanted.unused_ms),
             broken=self.housekeeping.fail,
         )
@@ -310,6 +312,11 @@ class Broker:
             **transactions.table(),
             **once_settled(group_apis, self._offsets),
         }
+
+    def _on_disk(self, place: TopicPartition) -> bool:
+        """Whether what is acknowledged for the partition is on the disk."""
+        found = self.partitions.get(place.topic, place.partition)
+        return found is not None and found.log.commits
 
     def _largest_producer_id(self) -> int | None:
         ids = [largest for partition in self.partitions if (largest := partition.log.largest_producer_id) is not None]

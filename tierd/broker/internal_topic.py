@@ -59,12 +59,15 @@ class InternalTopic:
     async def ensure(self) -> int:
         return (await self._topics.ensure(self.name, self._default_partitions)).row.partitions
 
-    def append(self, partition: int, batch: bytes) -> "asyncio.Future[None] | None":
-        """Append one batch; what to await until it is as durable as the settings ask for. Raises TierdError."""
+    def append(self, partition: int, batch: bytes, *, durable: bool = False) -> "asyncio.Future[None] | None":
+        """Append one batch; what to await until it is as durable as the settings ask for. Raises TierdError.
+
+        *durable*: until it is on the disk, whatever the settings ask for.
+        """
         target = self._get(partition)
         target.log.append(memoryview(bytearray(batch)), now_ms=self._clock.now_ms(), internal=True)
         self._appended(target)
-        if not (target.log.commits and target.log.commit_due):
+        if not durable and not (target.log.commits and target.log.commit_due):
             return None
         committed = self._commits.wait(target)
         self._unsettled.add(committed)

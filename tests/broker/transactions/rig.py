@@ -53,6 +53,8 @@ class MemoryLog:
         self.slow: list[asyncio.Future[None]] | None = None
         """When a list: each append waits for its disk here."""
         self.made = False
+        self.durable: list[bool] = []
+        """What was asked of each append."""
 
     def count(self) -> int | None:
         return PARTITIONS if self.made else None
@@ -63,7 +65,8 @@ class MemoryLog:
         self.made = True
         return PARTITIONS
 
-    def append(self, partition: int, batch: bytes) -> Awaitable[None] | None:
+    def append(self, partition: int, batch: bytes, *, durable: bool) -> Awaitable[None] | None:
+        self.durable.append(durable)
         if self.fails is not None:
             raise self.fails
         self.steps.before()
@@ -145,6 +148,7 @@ class Rig:
         self.clock = FakeClock()
         self.start = start
         self.broken: list[BaseException] = []
+        self.on_disk: set[TopicPartition] = set()
         ids = itertools.count(1000 * start)
         self.transactions = Transactions(
             self.log,
@@ -152,6 +156,7 @@ class Rig:
             self.clock,
             lambda: next(ids),
             epoch=lambda: start,
+            on_disk=lambda tp: tp in self.on_disk,
             limits=Limits(unused_ms=1_000_000),
             broken=self.broken.append,
         )

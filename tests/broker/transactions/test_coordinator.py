@@ -241,6 +241,17 @@ def test_nothing_is_told_before_it_is_durable() -> None:
     run(work)
 
 
+def test_no_decision_is_less_durable_than_what_it_decides_on() -> None:
+    async def work(rig: Rig) -> None:
+        await rig.transactions.end("x", await begin(rig, "x"), commit=True, version=TV2)
+        rig.on_disk.add(B)
+        await rig.transactions.end("y", await begin(rig, "y"), commit=True, version=TV2)
+        # A new epoch always, so that it is not given out twice; the end never for its own sake: it would come again.
+        assert rig.log.durable == [True, False, False, False, True, True, True, False]
+
+    run(work)
+
+
 def test_a_client_that_goes_away_leaves_log_and_memory_alike() -> None:
     async def work(rig: Rig) -> None:
         producer = Producer(*await rig.transactions.init("x", TIMEOUT_MS, None))

@@ -250,6 +250,11 @@ def test_what_tools_see(client: Client) -> None:
     assert listed(producer_id_filters=[producer.producer_id]) == ["x"]
     assert listed(1, duration_filter=0, state_filters=["Ongoing"]) in (["x"], [])
     assert listed(1, duration_filter=3_600_000) == ["y"]
+    assert listed(2, duration_filter=-1, transactional_id_pattern="[x-z]|a") == ["x", "y"]
+    assert listed(2, duration_filter=-1, transactional_id_pattern=".+x") == []
+    assert listed(2, duration_filter=-1, transactional_id_pattern="") == ["x", "y"]
+    bad = {"state_filters": [], "producer_id_filters": [], "duration_filter": -1, "transactional_id_pattern": "("}
+    assert client.call(LIST, 2, **bad).error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
     unknown = client.call(LIST, 0, state_filters=["Odd", "Ongoing"], producer_id_filters=[])
     assert list(unknown.unknown_state_filters) == ["Odd"]
 

@@ -53,12 +53,16 @@ class Transactions:
         fresh_id: FreshId,
         *,
         epoch: Callable[[], int],
+        on_disk: Callable[[TopicPartition], bool],
         limits: Limits | None = None,
         broken: Callable[[BaseException], None],
     ) -> None:
-        """*epoch* gives the coordinator's epoch, higher at each start; *broken* hears of an error nobody expected."""
+        """*epoch* gives the coordinator's epoch, higher at each start; *on_disk* as in `Store`.
+
+        *broken* hears of an error that nobody expected.
+        """
         self.limits = limits or Limits()
-        self._store = Store(state, clock, changed=self._heard, broken=broken)
+        self._store = Store(state, clock, on_disk=on_disk, changed=self._heard, broken=broken)
         self._markers = markers
         self._clock = clock
         self._fresh_id = fresh_id

@@ -1,11 +1,14 @@
 """DescribeTransactions and ListTransactions: what a tool sees of transactional ids."""
 
+import asyncio
 from collections import defaultdict
+from collections.abc import Mapping
 from typing import Any, Final
 
 from tierd.broker.transactions.coordinator import Transactions
 from tierd.broker.transactions.machine import Refused
 from tierd.broker.transactions.model import State, Transaction
+from tierd.broker.transactions.pattern import BadPattern, Pattern
 from tierd.wire.errors import ErrorCode
 from tierd.wire.header import RequestHeader
 
@@ -21,6 +24,8 @@ _NAMES: Final = {
 }
 _KNOWN: Final = frozenset({*_NAMES.values(), "PrepareEpochFence", "Dead"})
 """Kafka has two more, in which no id is ever seen."""
+_A_TURN: Final = 32
+"""Ids matched before the loop serves others again."""
 
 
 class ListingHandlers:
@@ -55,10 +60,27 @@ class ListingHandlers:
         }
 
     async def list(self, header: RequestHeader, request: Any) -> Fields:
+        wanted = getattr(request, "transactional_id_pattern", None)
         try:
+            pattern = Pattern(wanted) if wanted else None
             every = await self._transactions.listed()
+        except BadPattern:
+            return {"error_code": ErrorCode.INVALID_REGULAR_EXPRESSION}
         except Refused as error:
             return {"error_code": error.code}
+        found = self._filtered(request, every)
+        if pattern is not None:
+            found = await _matching(pattern, found)
+        return {
+            "error_code": ErrorCode.NONE,
+            "unknown_state_filters": sorted(frozenset(request.state_filters) - _KNOWN),
+            "transaction_states": [
+                {"transactional_id": name, "producer_id": one.producer_id, "transaction_state": _NAMES[one.state]}
+                for name, one in found.items()
+            ],
+        }
+
+    def _filtered(self, request: Any, every: Mapping[str, Transaction]) -> Mapping[str, Transaction]:
         states, ids = frozenset(request.state_filters), frozenset(request.producer_id_filters)
         longer_than_ms = getattr(request, "duration_filter", -1)
         now_ms = self._transactions.wall_ms()
@@ -69,19 +91,17 @@ class ListingHandlers:
             right_state = not states or _NAMES[found.state] in states
             return long_enough and right_state and (not ids or found.producer_id in ids)
 
-        return {
-            "error_code": ErrorCode.NONE,
-            "unknown_state_filters": sorted(states - _KNOWN),
-            "transaction_states": [
-                {
-                    "transactional_id": name,
-                    "producer_id": found.producer_id,
-                    "transaction_state": _NAMES[found.state],
-                }
-                for name, found in every.items()
-                if wanted(found)
-            ],
-        }
+        return {name: found for name, found in every.items() if wanted(found)}
+
+
+async def _matching(pattern: Pattern, every: Mapping[str, Transaction]) -> Mapping[str, Transaction]:
+    found = {}
+    for number, (name, one) in enumerate(every.items()):
+        if number % _A_TURN == _A_TURN - 1:
+            await asyncio.sleep(0)
+        if pattern.matches(name):
+            found[name] = one
+    return found
 
 
 def _started(found: Transaction) -> int:

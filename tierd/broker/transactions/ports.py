@@ -18,10 +18,10 @@ class StateLog(Protocol):
     async def ensure(self) -> int:
         """Its number of partitions; makes the topic when it is not there. Raises TierdError."""
 
-    def append(self, partition: int, batch: bytes) -> Awaitable[None] | None:
+    def append(self, partition: int, batch: bytes, *, durable: bool) -> Awaitable[None] | None:
         """Append one batch; what to await until it is as safe as the settings ask for, None when it is already.
 
-        Raises TierdError, and so does the waiting.
+        *durable*: on the disk, whatever the settings ask for. Raises TierdError, and so does the waiting.
         """
 
     def replay(self, partition: int) -> AsyncIterator[bytes]:

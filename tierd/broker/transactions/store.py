@@ -1,7 +1,7 @@
 """Transactional ids in memory and in `__transaction_state`: one change after the other for each id.
 
-What is in memory is as durable as the topic's settings ask for. A partition of the topic is read on first use; until
-then, and when it cannot be read, its ids do not exist here.
+What is in memory is as durable as the settings of the topic, and of the partitions written to, ask for. A partition of
+the topic is read on first use; until then, and when it cannot be read, its ids do not exist here.
 """
 
 import asyncio
@@ -12,11 +12,12 @@ from typing import Any, Final, TypeVar
 
 from tierd.base.clock import Clock
 from tierd.base.errors import TierdError
+from tierd.base.ids import TopicPartition
 from tierd.broker.key_hash import partition_of
 from tierd.broker.loading import Loading
 from tierd.broker.transactions.codec import encode_key, encode_transaction
 from tierd.broker.transactions.machine import Refused
-from tierd.broker.transactions.model import Transaction, may_become
+from tierd.broker.transactions.model import State, Transaction, may_become
 from tierd.broker.transactions.ports import STATE_TOPIC, StateLog
 from tierd.broker.transactions.replay import Replay
 from tierd.storage.batch import encode_batch
@@ -25,6 +26,7 @@ from tierd.wire.errors import ErrorCode
 
 log = logging.getLogger(__name__)
 
+_GRACE_S: Final = 1.0
 _TOMBSTONES: Final = 16
 """In one batch: ids may be long."""
 
@@ -63,13 +65,18 @@ class Store:
         state: StateLog,
         clock: Clock,
         *,
+        on_disk: Callable[[TopicPartition], bool],
         changed: Callable[[Entry, Transaction], None],
         broken: Callable[[BaseException], None],
     ) -> None:
-        """*changed* hears of every new value, those that were read too; *broken* of an error that nobody expected."""
+        """*on_disk* says whether what is acknowledged for a partition is on the disk.
+
+        *changed* hears of every new value, those that were read too; *broken* of an error that nobody expected.
+        """
         self.entries: dict[str, Entry] = {}
         self._log = state
         self._clock = clock
+        self._on_disk = on_disk
         self._tell = changed
         self._broken = broken
         self._loading = Loading(self._load)
@@ -117,8 +124,12 @@ class Store:
         return task
 
     async def close(self) -> None:
-        """What is being written is written; nothing more may be asked."""
+        """Let what is being written be written, but not for long: a disk that fails may never say so."""
         self._loading.close()
+        if self._tasks:
+            await asyncio.wait(set(self._tasks), timeout=_GRACE_S)
+        for task in list(self._tasks):
+            task.cancel()
         while self._tasks:
             await asyncio.wait(set(self._tasks))
 
@@ -170,9 +181,10 @@ class Store:
             value = decide(old, self._clock.now_ms())
             if value is not old:
                 assert old is None or may_become(old.state, value.state), (old, value)
-                durable = self._append(entry.partition, [(entry.id, encode_transaction(value))])
-                if durable is not None:
-                    await durable
+                rows = [(entry.id, encode_transaction(value))]
+                written = self._append(entry.partition, rows, durable=self._must_be_on_disk(value))
+                if written is not None:
+                    await written
                 self._set(entry, value)
         except Refused:
             raise
@@ -184,11 +196,17 @@ class Store:
         entry.value = value
         self._tell(entry, value)
 
-    def _append(self, index: int, rows: Iterable[tuple[str, bytes | None]]) -> Awaitable[None] | None:
+    def _must_be_on_disk(self, value: Transaction) -> bool:
+        """No decision may be less durable than what it decides on; no epoch that was given out may be given again."""
+        return value.state is State.EMPTY or any(map(self._on_disk, value.partitions))
+
+    def _append(
+        self, index: int, rows: Iterable[tuple[str, bytes | None]], *, durable: bool = False
+    ) -> Awaitable[None] | None:
         """One batch; a value of None forgets the id. Raises TierdError, OSError."""
         now_ms = self._clock.now_ms()
         records = [Record(offset, now_ms, encode_key(name), value) for offset, (name, value) in enumerate(rows)]
-        return self._log.append(index, bytes(encode_batch(records)))
+        return self._log.append(index, bytes(encode_batch(records)), durable=durable)
 
     def _forget(self, index: int, entries: Sequence[Entry]) -> None:
         try:

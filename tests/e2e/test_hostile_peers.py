@@ -2,14 +2,16 @@
 
 import resource
 import socket
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from broker.client import Client, batch
+from broker.client import Client, batch, request_frame
 from kit.daemon import Daemon, running
 
 pytestmark = pytest.mark.e2e
@@ -89,3 +91,83 @@ def test_memory_stays_bounded_and_others_are_served(tmp_path: Path) -> None:
         assert max(took.values()) < LOOP_TAKES_S
         assert grown < LIMIT + 16 * MIB
         assert daemon.stop() == 0
+
+
+ROWS = 90_000
+STALL_S = 1.5
+"""Without turns and threads it was ten and more for some of these; a busy machine alone gives a tenth."""
+
+
+def partitions_named(numbers: Iterable[int]) -> dict[str, Any]:
+    row = {"fetch_offset": 0, "partition_max_bytes": MIB, "current_leader_epoch": -1}
+    topic = {"topic": "orders", "partitions": [{"partition": number, **row} for number in numbers]}
+    limits = {"max_wait": 0, "min_bytes": 1, "max_bytes": 64 * MIB, "isolation_level": 0}
+    return {"replica_id": -1, "session_epoch": -1, "topics": [topic], **limits}
+
+
+def offsets_of(numbers: Iterable[int]) -> dict[str, Any]:
+    rows = [{"partition_index": number, "timestamp": -1, "current_leader_epoch": -1} for number in numbers]
+    return {"replica_id": -1, "isolation_level": 0, "topics": [{"name": "orders", "partitions": rows}]}
+
+
+def topics_named(names: Iterable[str]) -> dict[str, Any]:
+    return {"topics": [{"name": name} for name in names], "allow_auto_topic_creation": False}
+
+
+GREEDY = {
+    "one partition fetched again and again": (1, 12, partitions_named([0] * ROWS)),
+    "very many partitions fetched": (1, 12, partitions_named(range(ROWS))),
+    "offsets of one partition again and again": (2, 8, offsets_of([0] * ROWS)),
+    "offsets of many partitions": (2, 8, offsets_of(range(20_000))),
+    "one topic described again and again": (3, 12, topics_named(["orders"] * ROWS)),
+    "many topics described": (3, 12, topics_named(f"t{number}" for number in range(20_000))),
+}
+
+
+class Other(threading.Thread):
+    """Another client, which asks something small over and over and remembers the longest answer."""
+
+    def __init__(self, at: tuple[str, int]) -> None:
+        super().__init__()
+        self._at = at
+        self.over = threading.Event()
+        self.longest_s = 0.0
+
+    def run(self) -> None:
+        with Client(self._at) as client:
+            while not self.over.is_set():
+                begun = time.monotonic()
+                client.list_offsets("orders", -1)
+                self.longest_s = max(self.longest_s, time.monotonic() - begun)
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Daemon, tuple[str, int]]]:
+    with running(tmp_path_factory.mktemp("served") / "data") as daemon:
+        host, port = daemon.address.rsplit(":", 1)
+        with Client((host, int(port))) as client:
+            client.create("orders")
+            client.produce("orders", batch())
+        yield daemon, (host, int(port))
+        assert daemon.stop() == 0
+
+
+@pytest.mark.parametrize("name", list(GREEDY))
+def test_a_request_that_names_very_much_does_not_hold_up_others(
+    served: tuple[Daemon, tuple[str, int]], name: str
+) -> None:
+    daemon, at = served
+    key, version, fields = GREEDY[name]
+    raw = request_frame(key, version, 1, **fields)
+    before = rss_bytes(daemon)
+    other = Other(at)
+    with Client(at) as greedy:
+        other.start()
+        try:
+            greedy.send_raw(raw)
+            assert greedy.frame()
+        finally:
+            other.over.set()
+            other.join()
+    assert other.longest_s < STALL_S
+    assert rss_bytes(daemon) - before < 128 * MIB

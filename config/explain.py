@@ -12,6 +12,9 @@ def explain(settings: Settings) -> list[str]:
     layers = settings.topic_defaults
     lines = [f"data: {', '.join(map(str, settings.data_dirs))}; state: {settings.state_dir}"]
     lines += _bucket(settings, layers.resolve(""))
+    adopted = layers.resolve("", adopted=True)
+    if adopted != layers.resolve(""):
+        lines.append("topics that Kafka wrote here: " + "; ".join(_fate(adopted)))
     for topic in sorted(settings.topics):
         resolved = layers.resolve(topic)
         lines.append(f"topic {topic}: " + "; ".join(_fate(resolved)))

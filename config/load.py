@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from tierd.base.errors import Usage
 from tierd.config.model import Settings, Where, daemon_settings
 from tierd.config.places import Places, Secret, absolute, absolute_bucket
+from tierd.config.topic_names import problem as name_problem
 from tierd.config.topic_rules import BY_NAME
 
 
@@ -108,7 +109,15 @@ def _read_file(draft: _Draft, path: Path) -> None:
         draft.wrong("topics", topics, 'must be tables: [topics."NAME"]')
         return
     for topic, table in topics.items():
-        _topic_table(draft, f'topics."{topic}"', table, draft.topics.setdefault(topic, {}))
+        if _is_name(draft, f'topics."{topic}"', topic):
+            _topic_table(draft, f'topics."{topic}"', table, draft.topics.setdefault(topic, {}))
+
+
+def _is_name(draft: _Draft, path: str, topic: str) -> bool:
+    reason = name_problem(topic)
+    if reason is not None:
+        draft.wrong(path, None, reason)
+    return reason is None
 
 
 def _flat(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, object]]:
@@ -199,7 +208,8 @@ def _set_topic(draft: _Draft, path: str, value: str) -> None:
         draft.wrong(path, value, "write topics.TOPIC.SETTING=VALUE")
         return
     topic = rest.removesuffix(f".{name}").strip("\"'")
-    _topic_value(draft, path, name, value, draft.topics.setdefault(topic, {}))
+    if _is_name(draft, path, topic):
+        _topic_value(draft, path, name, value, draft.topics.setdefault(topic, {}))
 
 
 def _read_options(draft: _Draft, options: Options, here: Path) -> None:

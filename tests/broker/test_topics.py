@@ -12,7 +12,7 @@ from broker.running import Running, running
 from kit.clock import FakeClock
 from tierd.base.errors import DiskFull, StartRefused
 from tierd.base.ids import TopicPartition, Uuid
-from tierd.broker.topic_names import problem
+from tierd.config.topic_names import problem
 from tierd.wire.errors import ErrorCode
 
 CREATE, DELETE, METADATA = 19, 20, 3

@@ -54,14 +54,18 @@ def test_show_has_what_was_set_and_never_a_secret(capsys: pytest.CaptureFixture[
 
 def test_show_effective_has_everything_and_reads_back(capsys: pytest.CaptureFixture[str], file: Path) -> None:
     shown = json.loads(tierd(capsys, "config", "show", "-c", file, "--effective", "--json").out)
-    assert shown["num.partitions"] == "1"
-    assert shown["defaults.retention.ms"] == "-1"
-    assert shown["defaults.flush.ms"] == "none"
-    assert shown["defaults.remote.storage.enable"] == "true"
+    assert shown["num.partitions"] == 1
+    assert shown["remote.request.timeout.ms"] == 30_000
+    assert shown["defaults.retention.ms"] == -1
+    assert shown["defaults.flush.ms"] is None
+    assert shown["defaults.segment.bytes"] == 64 << 20
+    assert shown["defaults.remote.storage.enable"] is True
+    assert shown["defaults.cleanup.policy"] == "delete"
+    assert shown["remote.s3.profile"] is None
     sets = [
         word
         for path, value in shown.items()
-        if value not in ("not set", "(secret)") and path != "data"
+        if value not in (None, "(secret)") and path != "data"
         for word in ("--set", f"{path}={value}")
     ]
     assert tierd(capsys, "config", "check", "--data", "d", *sets).code == 0
@@ -69,5 +73,16 @@ def test_show_effective_has_everything_and_reads_back(capsys: pytest.CaptureFixt
 
 def test_show_one_topic(capsys: pytest.CaptureFixture[str], file: Path) -> None:
     shown = json.loads(tierd(capsys, "config", "show", "-c", file, "--topic", "a.b", "--json").out)
-    assert shown['topics."a.b".retention.ms'] == "7d"
-    assert shown['topics."a.b".segment.bytes'] == "64MiB"
+    assert shown['topics."a.b".retention.ms'] == 7 * 86_400_000
+    assert shown['topics."a.b".segment.bytes'] == 64 << 20
+
+
+@pytest.mark.parametrize("name", ["", "..", "a b", "a/b", "x" * 250])
+def test_what_is_no_topic_name_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str) -> None:
+    path = tmp_path / "tierd.toml"
+    path.write_text(f'data = "d"\n[topics."{name}"]\nretention.ms = "7d"\n')
+    ended = tierd(capsys, "config", "check", "-c", path)
+    assert ended.code == 2
+    assert "Topic name is invalid" in ended.err
+    ended = tierd(capsys, "config", "check", "--data", "d", "--set", f"topics.{name}.retention.ms=7d")
+    assert (ended.code, ended.err.count("\n")) == (2, 1)

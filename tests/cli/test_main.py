@@ -21,6 +21,12 @@ def test_no_verb_shows_them_all(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(f"  {verb} " in ended.out for verb in VERBS)
 
 
+def test_a_group_alone_shows_its_verbs(capsys: pytest.CaptureFixture[str]) -> None:
+    ended = tierd(capsys, "config")
+    assert ended.code == 0
+    assert [line.split()[0] for line in ended.out.splitlines()[-2:]] == ["check", "show"]
+
+
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_has_help(capsys: pytest.CaptureFixture[str], verb: str) -> None:
     ended = tierd(capsys, verb, "--help")

@@ -18,6 +18,7 @@ def test_the_defaults_keep_an_archive() -> None:
         "bucket: file:/archive; a segment is copied when it closes: 1GiB large, or 1h old",
         "it leaves the disk when 1d old, and only when its copy is committed",
         "the bucket never forgets it",
+        "topics that Kafka wrote here: it never leaves the disk; the bucket never forgets it",
     ]
 
 
@@ -26,6 +27,7 @@ def test_without_a_bucket_it_stays_here() -> None:
         "data: /d; state: /s",
         "bucket: none (--remote); everything stays on this disk",
         "this disk never forgets it",
+        "topics that Kafka wrote here: this disk never forgets it",
     ]
 
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 from tierd.broker.metadata import Metadata
 from tierd.broker.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from tierd.broker.partitions import Partitions
-from tierd.broker.topic_names import problem
+from tierd.config.topic_names import problem
 from tierd.wire.errors import ErrorCode
 from tierd.wire.header import RequestHeader
 

@@ -9,9 +9,9 @@ from uuid import UUID
 from tierd.base.errors import DiskFull
 from tierd.base.ids import Uuid
 from tierd.broker.partitions import Partitions, Topic
-from tierd.broker.topic_names import problem
 from tierd.broker.topics import TopicRefused, Topics
 from tierd.config.resolve import is_internal
+from tierd.config.topic_names import problem
 from tierd.wire.errors import ErrorCode
 from tierd.wire.header import RequestHeader
 

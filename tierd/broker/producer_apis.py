@@ -6,7 +6,7 @@ from typing import Any
 from tierd.base.ids import TopicPartition
 from tierd.broker.markers import Markers
 from tierd.broker.partitions import Partitions
-from tierd.broker.topic_names import problem
+from tierd.config.topic_names import problem
 from tierd.storage.snapshot import ProducerEntry
 from tierd.wire.errors import ErrorCode
 from tierd.wire.header import RequestHeader

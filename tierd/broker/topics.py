@@ -12,8 +12,8 @@ from tierd.base.ids import ID_BYTES, Uuid
 from tierd.broker.partitions import Partitions, Topic
 from tierd.broker.ports import RemoteTier
 from tierd.broker.registry import TopicRow
-from tierd.broker.topic_names import collision_key, problem
 from tierd.config.resolve import is_internal
+from tierd.config.topic_names import collision_key, problem
 from tierd.config.topic_rules import TopicConfigError
 from tierd.wire.errors import ErrorCode
 

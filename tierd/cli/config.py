@@ -1,6 +1,7 @@
 """`tierd config check|show`: what is wrong with the settings, and what is in force."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -65,15 +66,22 @@ def show(
     if not topic:
         rows += [row for name in sorted(settings.topics) for row in _file_rows(settings, name)]
     if as_json:
-        print_json({path: value for path, value, _ in rows})
+        print_json({row.path: row.value for row in rows})
         return 0
-    width = max((len(path) for path, _, _ in rows), default=0)
-    for path, value, note in rows:
-        click.echo(f"{path:{width}} = {value}{f'   # {note}' if note else ''}")
+    width = max((len(row.path) for row in rows), default=0)
+    for row in rows:
+        click.echo(f"{row.path:{width}} = {row.shown}{f'   # {row.note}' if row.note else ''}")
     return 0
 
 
-Row = tuple[str, str, str]
+@dataclass(frozen=True, slots=True)
+class Row:
+    path: str
+    shown: str
+    """For people."""
+    value: int | float | bool | str | None
+    """For programs: numbers are bytes or milliseconds; null is not set, and no limit where Kafka has no -1 for it."""
+    note: str
 
 
 def _daemon_rows(settings: Settings, effective: bool) -> Iterator[Row]:
@@ -83,20 +91,27 @@ def _daemon_rows(settings: Settings, effective: bool) -> Iterator[Row]:
             value = getattr(value, attribute)
         is_default = not where.required and value == where.default
         if effective or not is_default:
-            hidden = isinstance(where.setting.kind, Secret) and value is not None
-            shown = "(secret)" if hidden else "not set" if value is None else where.setting.kind.show(value)
-            yield where.setting.path, shown, "built in" if is_default else ""
+            kind = where.setting.kind
+            hidden = isinstance(kind, Secret) and value is not None
+            shown = "(secret)" if hidden else "not set" if value is None else kind.show(value)
+            plain = value if isinstance(value, int | float) else None if value is None else shown
+            yield Row(where.setting.path, shown, plain, "built in" if is_default else "")
 
 
 def _topic_rows(settings: Settings, topic: str, effective: bool) -> Iterator[Row]:
     above = f'topics."{topic}"' if topic else "defaults"
     for one in settings.topic_defaults.in_force(topic):
         if effective or one.source != "built in":
-            kind = BY_NAME[one.name].kind
-            yield f"{above}.{one.name}", kind.show(kind.read_kafka(one.text)), one.source.value
+            yield _topic_row(f"{above}.{one.name}", one.name, one.text, one.source.value)
 
 
 def _file_rows(settings: Settings, topic: str) -> Iterator[Row]:
     for name, text in settings.topics[topic].items():
-        kind = BY_NAME[name].kind
-        yield f'topics."{topic}".{name}', kind.show(kind.read_kafka(text)), "file [topics]"
+        yield _topic_row(f'topics."{topic}".{name}', name, text, "file [topics]")
+
+
+def _topic_row(path: str, name: str, text: str, note: str) -> Row:
+    kind = BY_NAME[name].kind
+    value = kind.read_kafka(text)
+    plain = -1 if value is None and text == "-1" else value
+    return Row(path, kind.show(value), kind.text(value) if isinstance(plain, frozenset) else plain, note)

@@ -70,6 +70,9 @@ def run(arguments: Sequence[str]) -> int:
         code = group.main(args=list(arguments) or ["--help"], prog_name="tierd", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else Exit.DONE
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.ctx.get_help() if error.ctx is not None else str(error))
+        return Exit.DONE
     except click.ClickException as error:
         return _say(_one_line(error), Exit.USAGE)
     except click.exceptions.Exit as error:

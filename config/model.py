@@ -336,6 +336,15 @@ class Transactions(Section):
             "A transactional id that nobody uses for so long is forgotten.",
         ),
     ] = 7 * DAY_MS
+    memory_bytes: Annotated[
+        int,
+        Setting(
+            "tierd.transactions.memory.bytes",
+            Number(MIB, unit=BYTES),
+            "Memory of all transactional ids and their open transactions, counted generously (an id is 1 KiB). Beyond "
+            "it new ones are refused with POLICY_VIOLATION.",
+        ),
+    ] = 128 * MIB
     producer_expiry_ms: Annotated[
         int,
         Setting(

@@ -262,7 +262,9 @@ class Broker:
             producer_ids.next_id,
             epoch=lambda: self.partitions.epoch,
             on_disk=self._on_disk,
-            limits=TransactionLimits(max_timeout_ms=wanted.max_timeout_ms, unused_ms=wanted.unused_ms),
+            limits=TransactionLimits(
+                max_timeout_ms=wanted.max_timeout_ms, unused_ms=wanted.unused_ms, memory_bytes=wanted.memory_bytes
+            ),
             broken=self.housekeeping.fail,
         )
 

@@ -142,7 +142,14 @@ class MemoryMarkers:
 class Rig:
     """`restart` begins again with the same log and partitions."""
 
-    def __init__(self, log: MemoryLog | None = None, markers: MemoryMarkers | None = None, start: int = 1) -> None:
+    def __init__(
+        self,
+        log: MemoryLog | None = None,
+        markers: MemoryMarkers | None = None,
+        *,
+        start: int = 1,
+        memory_bytes: int = 1_000_000,
+    ) -> None:
         self.log = log or MemoryLog()
         self.markers = markers or MemoryMarkers()
         self.clock = FakeClock()
@@ -157,7 +164,7 @@ class Rig:
             lambda: next(ids),
             epoch=lambda: start,
             on_disk=lambda tp: tp in self.on_disk,
-            limits=Limits(unused_ms=1_000_000),
+            limits=Limits(unused_ms=1_000_000, memory_bytes=memory_bytes),
             broken=self.broken.append,
         )
         self.running = asyncio.create_task(self.transactions.run())
@@ -165,7 +172,7 @@ class Rig:
     async def restart(self) -> "Rig":
         await self.stop()
         self.log.steps, self.markers.steps = Steps(), Steps()
-        return Rig(self.log, self.markers, self.start + 1)
+        return Rig(self.log, self.markers, start=self.start + 1)
 
     async def stop(self) -> None:
         await self.transactions.close()

@@ -22,11 +22,11 @@ TIMEOUT_MS = 60_000
 S = State
 
 
-def run(work: Callable[[Rig], Coroutine[Any, Any, None]]) -> None:
+def run(work: Callable[[Rig], Coroutine[Any, Any, None]], **limits: int) -> None:
     """*work* with a coordinator that is stopped afterwards."""
 
     async def whole() -> None:
-        rig = Rig()
+        rig = Rig(**limits)
         try:
             await work(rig)
         finally:
@@ -392,6 +392,27 @@ def test_what_produce_is_told() -> None:
         rig.markers.errors.clear()
 
     run(work)
+
+
+def test_memory_is_bounded() -> None:
+    async def work(rig: Rig) -> None:
+        told = [await rig.transactions.init(f"x{number}", TIMEOUT_MS, None) for number in range(9)]
+        full = ErrorCode.POLICY_VIOLATION
+        assert await refusal(rig.transactions.init("x9", TIMEOUT_MS, None)) is full
+        await rig.transactions.init("x8", TIMEOUT_MS, None)
+        many = [TopicPartition("t", number) for number in range(9)]
+        owner = Producer(*told[0])
+        assert await refusal(rig.transactions.add("x0", owner, many, version=TV2)) is full
+        await rig.transactions.add("x0", owner, [A], version=TV2)
+        await rig.transactions.end("x0", owner, commit=True, version=TV2)  # What is begun can always be ended.
+        rig.clock.advance(max(1_000_000, EXPIRY_MS))
+        await rig.transactions.step()
+        assert await rig.transactions.listed() == {}
+        for number in range(9):
+            await rig.transactions.init(f"y{number}", TIMEOUT_MS, None)
+        assert await refusal(rig.transactions.init("y9", TIMEOUT_MS, None)) is full
+
+    run(work, memory_bytes=10_000)
 
 
 def test_many_at_once_have_one_owner() -> None:

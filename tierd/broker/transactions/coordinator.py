@@ -36,10 +36,11 @@ _DONE: Final = frozenset({ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Kafka's transaction.max.timeout.ms and transactional.id.expiration.ms."""
+    """Kafka's transaction.max.timeout.ms and transactional.id.expiration.ms, and what all ids may take."""
 
     max_timeout_ms: int = 900_000
     unused_ms: int = 604_800_000
+    memory_bytes: int = 128 * 1024 * 1024
 
 
 class Transactions:
@@ -62,7 +63,9 @@ class Transactions:
         *broken* hears of an error that nobody expected.
         """
         self.limits = limits or Limits()
-        self._store = Store(state, clock, on_disk=on_disk, changed=self._heard, broken=broken)
+        self._store = Store(
+            state, clock, memory_bytes=self.limits.memory_bytes, on_disk=on_disk, changed=self._heard, broken=broken
+        )
         self._markers = markers
         self._clock = clock
         self._fresh_id = fresh_id

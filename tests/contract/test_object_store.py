@@ -9,6 +9,7 @@ from tierd.base.ids import Uuid
 from tierd.remote import crc
 from tierd.remote.errors import Damaged, NotFound, PreconditionFailed, RemoteUnavailable, RequestRefused
 from tierd.remote.keys import Keys, ObjectKind, SegmentName
+from tierd.remote.s3 import S3Store
 from tierd.remote.store import ObjectInfo, ObjectStore
 
 PART = 5 * 1024 * 1024
@@ -154,11 +155,12 @@ class TestObjectStore:
         assert (info.size, info.etag, info.modified_ms // 1000) == (head.size, head.etag, head.modified_ms // 1000)
 
     def test_listing_more_than_a_page(self, store: ObjectStore) -> None:
-        names = [f"many/{n:05d}" for n in range(1203)]
+        count = 1203 if isinstance(store, S3Store) else 123  # the others have no pages
+        names = [f"many/{n:05d}" for n in range(count)]
         for name in names:
             put(store, name, b"")
         assert keys_of(store, "many/") == names
-        assert keys_of(store, "many/", start_after="many/01100") == names[1101:]
+        assert keys_of(store, "many/", start_after=names[count - 103]) == names[count - 102 :]
         assert all(outcome.refused is None for outcome in store.delete(names))
         assert keys_of(store, "many/") == []
 

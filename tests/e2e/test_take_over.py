@@ -49,7 +49,7 @@ def test_a_copy_takes_the_archive_over_and_the_old_owner_says_that_it_has_lost(t
             assert "the archive is taken over" in said
             assert "epoch 1" in said, "whose claim it was"
             assert tierd.verb("evict", expect=5).returncode == 5
-            assert tiers.status(tierd)["claim"] == "lost"
+            assert tierd.status()["claim"] == "lost"
             assert "the bucket has another owner now: Produce is refused" in tierd.log.read_text()
             assert tierd.stop() == 0
             tiers.read_back(taker, "t", sent)
@@ -132,15 +132,15 @@ def test_without_a_catalog_nothing_is_appended_before_the_bucket_has_said_how_fa
             stale.unlink()
         line.cut()
         tierd.start()
-        assert tiers.status(tierd)["claim"] == "pending"
+        assert tierd.status()["claim"] == "pending"
         assert _produced(tierd, "t") == confluent_kafka.KafkaError.KAFKA_STORAGE_ERROR
         health = json.loads(tiers.http(tierd, "/health"))
         assert "1 partitions take no appends until the bucket has answered" in health["reasons"]
-        tiers.read_back(tierd, "t", sent[: tiers.row(tierd, "t")["log_end"]])
+        tiers.read_back(tierd, "t", sent[: tierd.partition("t")["log_end"]])
         assert _produced(tierd, "new") is None, "of what is new here the bucket can have nothing"
         line.join()
-        tiers.until("the bucket's answer", lambda: tiers.status(tierd)["claim"] == "held")
-        tiers.until("the bucket's end", lambda: tiers.row(tierd, "t")["log_end"] == len(sent))
+        tiers.until("the bucket's answer", lambda: tierd.status()["claim"] == "held")
+        tiers.until("the bucket's end", lambda: tierd.partition("t")["log_end"] == len(sent))
         sent += tiers.fill(tierd, "t", 1, start=len(sent))
         tiers.read_back(tierd, "t", sent)
         tiers.copy(tierd, roll=True)
@@ -172,7 +172,7 @@ def test_records_that_the_bucket_does_not_know_are_refused_and_set_aside_on_purp
         tierd.start()
         traffic.produce_confluent(tierd.address, "t", traffic.stream("strange", first, first + 20, 100))
         line.join()
-        tiers.until("the loss", lambda: tiers.status(tierd)["claim"] == "lost")
+        tiers.until("the loss", lambda: tierd.status()["claim"] == "lost")
         tierd.stop()
         for _ in range(2):
             said = refused(tierd)
@@ -181,7 +181,7 @@ def test_records_that_the_bucket_does_not_know_are_refused_and_set_aside_on_purp
         taker = taking(tierd)
         try:
             taker.start()
-            assert tiers.row(taker, "t")["log_end"] == len(sent)
+            assert taker.partition("t")["log_end"] == len(sent)
             tiers.read_back(taker, "t", sent)
             assert list((tmp_path / "data.tierd" / "set-aside" / "t-0").glob("*.log"))
             sent += tiers.fill(taker, "t", 1, start=len(sent))

@@ -56,7 +56,7 @@ def test_a_topic_deleted_without_its_bucket(tmp_path: Path) -> None:
         assert tiers.bases(folder, "soon") == [0]
         tiers.read_back(tierd, "soon", again)
         assert (tiers.bases(folder, "late"), tiers.bases(folder, "stays")) == (there["late"], there["stays"])
-        assert tiers.row(tierd, "stays")["copied_to"] == 2 * tiers.PER_MIB
+        assert tierd.partition("stays")["copied_to"] == 2 * tiers.PER_MIB
         assert bucket.unowned(remotely, state) == []
         assert tierd.stop() == 0
 

@@ -88,10 +88,10 @@ def test_copy_without_wait_only_queues(tmp_path: Path, verb: Verb) -> None:
         bucket.rename(away)
         sent = tiers.fill(tierd, "t", 3)
         assert "queued" in verb(tierd, "copy", "--roll").out
-        assert tiers.row(tierd, "t")["copied_to"] is None
+        assert tierd.partition("t")["copied_to"] is None
         assert "timeout" in verb(tierd, "copy", "--wait", "--timeout", "0.1", code=1).err
         away.rename(bucket)
-        tiers.until("what was queued is copied", lambda: tiers.row(tierd, "t")["copied_to"] == len(sent))
+        tiers.until("what was queued is copied", lambda: tierd.partition("t")["copied_to"] == len(sent))
         assert verb(tierd, "evict").out.startswith("evicted: ")
         tiers.read_back(tierd, "t", sent)
 
@@ -109,7 +109,7 @@ def test_a_hanging_transaction_is_named_and_gives_3(tmp_path: Path, verb: Verb) 
         left = json.loads(verb(tierd, "copy", "--wait", "--json", code=3).out)["left"]
         assert [(one["topic"], one["partition"], one["reason"]) for one in left] == [("hanging", 0, "pinned")]
         verb(tierd, "evict")
-        rows = {topic: tiers.row(tierd, topic) for topic in ("hanging", "txn")}
+        rows = {topic: tierd.partition(topic) for topic in ("hanging", "txn")}
         assert rows["txn"]["local_start"] == rows["txn"]["log_end"] == rows["txn"]["copied_to"]
         assert rows["hanging"]["local_start"] == (rows["hanging"]["copied_to"] or 0) < rows["hanging"]["log_end"]
 

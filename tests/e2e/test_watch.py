@@ -31,13 +31,12 @@ def test_health_and_metrics_speak_of_both_tiers(tmp_path: Path) -> None:
 
 
 @pytest.mark.s3
-def test_a_start_says_what_the_bucket_can_do(tmp_path: Path) -> None:
-    with weed.running() as server:
-        remote = f"s3://{server.bucket('probed')}/tier/"
-        sets = ("--set", f"remote.s3.endpoint={server.endpoint}", "--set", "remote.s3.region=us-east-1")
-        with running(tmp_path / "data", remote, *sets, env=server.env) as tierd:
-            tierd.verb("copy", "--wait")
-            tierd.stop()
-            said = tierd.log.read_text()
+def test_a_start_says_what_the_bucket_can_do(tmp_path: Path, weed_server: weed.Weed) -> None:
+    remote = f"s3://{weed_server.bucket('probed')}/tier/"
+    sets = ("--set", f"remote.s3.endpoint={weed_server.endpoint}", "--set", "remote.s3.region=us-east-1")
+    with running(tmp_path / "data", remote, *sets, env=weed_server.env) as tierd:
+        tierd.verb("copy", "--wait")
+        tierd.stop()
+        said = tierd.log.read_text()
     for ability in ("create if absent", "compare and swap", "multipart", "CRC-32C of parts"):
         assert f"bucket: {ability}: yes" in said

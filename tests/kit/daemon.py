@@ -13,8 +13,11 @@ from pathlib import Path
 from queue import Empty, Queue
 from typing import Any
 
+from tierd.cli.client import NotRunning, ask
+
 READY = "tierd ready on "
 START_S = 60
+LEAN = Path(__file__).with_name("lean")
 
 
 class DidNotStart(AssertionError):
@@ -39,6 +42,16 @@ class Daemon:
     program: Sequence[str] = ("-m", "tierd")
     """What `python` runs as tierd."""
     _process: subprocess.Popen[str] | None = None
+
+    @property
+    def control(self) -> Path:
+        """The socket that the verbs ask."""
+        return (self.state or self.data.with_name(self.data.name + ".tierd")) / "control.sock"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        path = os.pathsep.join([str(LEAN), *filter(None, [os.environ.get("PYTHONPATH")])])
+        return {**os.environ, "PYTHONPATH": path, **self.env}
 
     @property
     def log(self) -> Path:
@@ -67,7 +80,7 @@ class Daemon:
         """Return when the ready line is out; DidNotStart when the process ends first or says nothing in time."""
         with self.log.open("a") as log:
             self._process = subprocess.Popen(
-                self.command(), stdout=subprocess.PIPE, stderr=log, text=True, env={**os.environ, **self.env}
+                self.command(), stdout=subprocess.PIPE, stderr=log, text=True, env=self.environment
             )
         lines: Queue[str] = Queue()
         threading.Thread(target=self._pump, args=(lines,), daemon=True).start()
@@ -126,13 +139,18 @@ class Daemon:
             text=True,
             timeout=timeout_s,
             check=False,
-            env={**os.environ, **self.env},
+            env=self.environment,
         )
         assert expect is None or done.returncode == expect, (words, done.returncode, done.stdout, done.stderr)
         return done
 
     def status(self) -> dict[str, Any]:
-        answer: dict[str, Any] = json.loads(self.verb("status", "--json").stdout)
+        """As `tierd status --json`; needs no process while the daemon runs."""
+        answer: dict[str, Any]
+        try:
+            answer = ask(self.control, "status").result
+        except NotRunning:
+            answer = json.loads(self.verb("status", "--json").stdout)
         return answer
 
     def partition(self, topic: str, partition: int = 0) -> dict[str, Any]:

@@ -37,13 +37,7 @@ def until(what: str, look: Callable[[], Answer | None], *, timeout_s: float = _W
 
 
 def state_of(daemon: Daemon) -> Path:
-    return daemon.state or daemon.data.with_name(daemon.data.name + ".tierd")
-
-
-def status(daemon: Daemon) -> dict[str, Any]:
-    """As `tierd status --json`, over the control socket."""
-    document: dict[str, Any] = ask(state_of(daemon) / "control.sock", "status").result
-    return document
+    return daemon.control.parent
 
 
 def http(daemon: Daemon, path: str) -> str:
@@ -54,14 +48,9 @@ def http(daemon: Daemon, path: str) -> str:
         return text
 
 
-def row(daemon: Daemon, topic: str, partition: int = 0) -> dict[str, Any]:
-    rows: list[dict[str, Any]] = status(daemon)["partitions"]
-    return next(one for one in rows if (one["topic"], one["partition"]) == (topic, partition))
-
-
 def reason(daemon: Daemon, topic: str) -> str | None:
     """Why the next segment is not in the bucket."""
-    waiting = row(daemon, topic)["waiting"]
+    waiting = daemon.partition(topic)["waiting"]
     return None if waiting is None else str(waiting["reason"])
 
 
@@ -75,7 +64,7 @@ def evict(daemon: Daemon) -> None:
 
 
 def _done(daemon: Daemon, verb: str, **how: bool) -> None:
-    reply = ask(state_of(daemon) / "control.sock", verb, **how)
+    reply = ask(daemon.control, verb, **how)
     assert reply.exit == 0, (verb, reply)
 
 

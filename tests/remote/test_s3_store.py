@@ -11,7 +11,6 @@ from botocore.exceptions import (
     ParamValidationError,
     ResponseStreamingError,
 )
-from moto.server import ThreadedMotoServer
 
 from tierd.base.clock import SystemClock
 from tierd.base.errors import TierdError, Usage
@@ -63,23 +62,14 @@ def put(store: S3Store, key: str, data: bytes, **wanted: object) -> ObjectInfo:
     return store.put(key, data, crc32c=crc.crc32c(data), **wanted)  # type: ignore[arg-type]
 
 
-@pytest.fixture(scope="module")
-def endpoint() -> Iterator[str]:
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
-
-
 def options(endpoint: str, **changes: Any) -> S3Options:
     facts: dict[str, Any] = {"region": "us-east-1", "path_style": True, "access_key_id": "a", "secret_access_key": "s"}
     return S3Options(endpoint=endpoint, timeout_ms=10_000, **{**facts, **changes})
 
 
 @pytest.fixture
-def store(endpoint: str, request: pytest.FixtureRequest) -> Iterator[Faulty]:
-    made = Faulty("faults", options(endpoint), clock=SystemClock(), policy=QUICK)
+def store(moto_endpoint: str) -> Iterator[Faulty]:
+    made = Faulty("faults", options(moto_endpoint), clock=SystemClock(), policy=QUICK)
     made.client.create_bucket(Bucket="faults")
     yield made
     made.fault = lambda operation: None
@@ -223,8 +213,8 @@ def test_deleting_on_a_server_without_batches(store: Faulty) -> None:
     assert list(store.list("")) == []
 
 
-def test_a_bucket_that_is_not_there(endpoint: str) -> None:
-    store = S3Store("no-such-bucket", options(endpoint), clock=SystemClock(), policy=QUICK)
+def test_a_bucket_that_is_not_there(moto_endpoint: str) -> None:
+    store = S3Store("no-such-bucket", options(moto_endpoint), clock=SystemClock(), policy=QUICK)
     for look in (lambda: put(store, "k", b""), lambda: store.get("k"), lambda: list(store.list(""))):
         with pytest.raises(BucketMissing, match="create it"):
             look()

@@ -4,6 +4,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -107,9 +108,14 @@ def check(place: Place, history: History) -> None:
     assert not [path.name for path in log.directory.iterdir() if path.suffix in (".cleaned", ".swap")]
 
 
-@pytest.mark.parametrize("part", [*range(1, 4), *(pytest.param(part, marks=pytest.mark.full) for part in range(4, 13))])
+def parts(in_ci: int) -> list[Any]:
+    """All twelve together take every step; most of them only in the long suite."""
+    return [*range(1, in_ci + 1), *(pytest.param(part, marks=pytest.mark.full) for part in range(in_ci + 1, 13))]
+
+
+@pytest.mark.parametrize("part", parts(3))
 def test_power_cut_at_every_step(part: int, tmp_path: Path) -> None:
-    """Together the parts take every step; each is another history."""
+    """Each part is another history."""
     before = tmp_path / "before"
     before.mkdir()
     history = prepare(Place(before, SETTINGS), part)
@@ -134,3 +140,40 @@ def test_power_cut_at_every_step(part: int, tmp_path: Path) -> None:
                 error.add_note(f"step {dies_at} ({disk.trace[-1]}), {how}; before: {disk.trace[-6:-1]}")
                 raise
             shutil.rmtree(root)
+
+
+def opened(root: Path, disk: ModelDisk) -> None:
+    Place(root, SETTINGS, disk=disk).open().close(clean=False)
+
+
+@pytest.mark.parametrize("part", parts(1))
+def test_power_cut_again_in_the_start_that_finishes_a_swap(part: int, tmp_path: Path) -> None:
+    before, whole, root, again = (tmp_path / name for name in ("before", "whole", "life", "again"))
+    before.mkdir()
+    history = prepare(Place(before, SETTINGS), part)
+    shutil.copytree(before, whole)
+    counting = ModelDisk(whole)
+    live(Place(whole, SETTINGS, disk=counting), history)
+    renames = [step for step, what in enumerate(counting.trace, 1) if what.startswith("replace") and ".log" in what]
+    assert len(renames) > 6
+    for number, dies_at in enumerate(renames):
+        shutil.copytree(before, root)
+        with pytest.raises(PowerCut):
+            live(Place(root, SETTINGS, disk=ModelDisk(root, dies_at)), history)
+        shutil.copytree(root, again)
+        counting = ModelDisk(again)
+        opened(again, counting)
+        shutil.rmtree(again)
+        for second in range(1 + (part + number) % 12, counting.steps + 1, 12):
+            shutil.copytree(root, again)
+            disk = ModelDisk(again, second)
+            with pytest.raises(PowerCut):
+                opened(again, disk)
+            disk.lose_unsynced(Random(second) if second % 2 else None)
+            try:
+                check(Place(again, SETTINGS), history)
+            except BaseException as error:
+                error.add_note(f"step {dies_at}, then {second} ({disk.trace[-1]}); before: {disk.trace[-6:-1]}")
+                raise
+            shutil.rmtree(again)
+        shutil.rmtree(root)

@@ -210,7 +210,8 @@ def come_and_go(place: Place) -> None:
     directory.close(clean=True)
 
 
-def test_power_cut_while_a_partition_is_deleted(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["killed", "nothing", "some"])
+def test_power_cut_while_a_partition_is_deleted(how: str, tmp_path: Path) -> None:
     whole = tmp_path / "whole"
     whole.mkdir()
     disk = ModelDisk(whole)
@@ -222,7 +223,8 @@ def test_power_cut_while_a_partition_is_deleted(tmp_path: Path) -> None:
         disk = ModelDisk(root, dies_at)
         with pytest.raises(PowerCut):
             come_and_go(Place(root, TIERED, disk=disk))
-        disk.lose_unsynced()
+        if how != "killed":
+            disk.lose_unsynced(Random(dies_at) if how == "some" else None)
         place = Place(root, TIERED, disk=ModelDisk(root))
         directory = place.open()
         assert TP not in directory.logs or dies_at <= removed

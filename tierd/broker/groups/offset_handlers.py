@@ -57,7 +57,10 @@ class OffsetHandlers:
         generation = request.generation_id_or_member_epoch
         if group is None:
             # Without a group anyone may keep offsets under a name of their own.
-            return ErrorCode.NONE if generation < 0 else ErrorCode.ILLEGAL_GENERATION
+            if generation < 0:
+                return ErrorCode.NONE
+            # Where there are offsets already Kafka has made a group of them, without members.
+            return ErrorCode.UNKNOWN_MEMBER_ID if shard.keeps_offsets(request.group_id) else ErrorCode.ILLEGAL_GENERATION
         instance_id = getattr(request, "group_instance_id", None)
         error = group.may_commit(request.member_id, instance_id, generation, self._coordinator.now_ms())
         self._coordinator.arm(shard, group)

@@ -80,7 +80,10 @@ class TxnOffsets:
         group = shard.groups.get(request.group_id)
         generation = getattr(request, "generation_id", -1)
         if group is None:
-            return ErrorCode.NONE if generation < 0 else ErrorCode.ILLEGAL_GENERATION
+            if generation < 0:
+                return ErrorCode.NONE
+            # Where there are offsets already Kafka has made a group of them, without members.
+            return ErrorCode.UNKNOWN_MEMBER_ID if shard.keeps_offsets(request.group_id) else ErrorCode.ILLEGAL_GENERATION
         member_id, instance_id = getattr(request, "member_id", ""), getattr(request, "group_instance_id", None)
         now_ms = self._coordinator.now_ms()
         return group.may_commit(member_id, instance_id, generation, now_ms, in_transaction=True)

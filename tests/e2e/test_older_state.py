@@ -38,8 +38,8 @@ def test_newer_settings_of_a_topic_come_back_from_the_bucket(tmp_path: Path, kep
         tierd.start()
         assert "older settings of a topic than the bucket" in tierd.log.read_text()
         tiers.fill(tierd, "short", 3)
-        tiers.until("retention", lambda: tiers.row(tierd, "short")["log_start"] or None)
-        assert tiers.row(tierd, "kept")["log_start"] == 0
+        tiers.until("retention", lambda: tierd.partition("short")["log_start"] or None)
+        assert tierd.partition("kept")["log_start"] == 0
         tiers.read_back(tierd, "kept", sent)
         assert tierd.stop() == 0
         said = tierd.log.read_text().count("older settings of a topic")
@@ -63,7 +63,7 @@ def test_only_tiered_partitions_have_heads_and_are_listed(tmp_path: Path) -> Non
             assert tierd.stop() == 0
             tierd.start()
             tiers.copy(tierd, roll=True)
-            epoch = tiers.status(tierd)["epoch"]
+            epoch = tierd.status()["epoch"]
             tiers.until("the head", lambda epoch=epoch: tiers.head(folder, "t").get("epoch") == epoch)
         assert [path.name[:-ID_CHARS] for path in (folder / "tierd" / "partitions").iterdir()] == ["t-"]
 

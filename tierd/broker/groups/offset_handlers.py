@@ -60,7 +60,8 @@ class OffsetHandlers:
             if generation < 0:
                 return ErrorCode.NONE
             # Where there are offsets already Kafka has made a group of them, without members.
-            return ErrorCode.UNKNOWN_MEMBER_ID if shard.keeps_offsets(request.group_id) else ErrorCode.ILLEGAL_GENERATION
+            known = shard.keeps_offsets(request.group_id)
+            return ErrorCode.UNKNOWN_MEMBER_ID if known else ErrorCode.ILLEGAL_GENERATION
         instance_id = getattr(request, "group_instance_id", None)
         error = group.may_commit(request.member_id, instance_id, generation, self._coordinator.now_ms())
         self._coordinator.arm(shard, group)

@@ -83,7 +83,8 @@ class TxnOffsets:
             if generation < 0:
                 return ErrorCode.NONE
             # Where there are offsets already Kafka has made a group of them, without members.
-            return ErrorCode.UNKNOWN_MEMBER_ID if shard.keeps_offsets(request.group_id) else ErrorCode.ILLEGAL_GENERATION
+            known = shard.keeps_offsets(request.group_id)
+            return ErrorCode.UNKNOWN_MEMBER_ID if known else ErrorCode.ILLEGAL_GENERATION
         member_id, instance_id = getattr(request, "member_id", ""), getattr(request, "group_instance_id", None)
         now_ms = self._coordinator.now_ms()
         return group.may_commit(member_id, instance_id, generation, now_ms, in_transaction=True)

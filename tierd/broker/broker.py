@@ -190,6 +190,7 @@ class Broker:
         await self._stop_transactions()
         self._coordinator.close()
         await self._behind.close()
+        await self.topics.close()
         await self.commits.close()
         await self._delete_records.close()
         if self._reads is not None:

@@ -78,10 +78,14 @@ class Homes:
     def by_id(self, directory_id: str) -> Home | None:
         return self._by_id.get(directory_id)
 
-    def emptiest_first(self) -> list[Home]:
-        """Those in use, by the number of partitions: the first one takes the next."""
-        online = [home for home in self._homes if home.online]
-        return sorted(online, key=_partitions)
+    def emptiest_first(self, count: int = 1) -> Iterator[list[Home]]:
+        """For each of the next *count* partitions those in use, by the number of partitions: the first one takes it."""
+        have = {home: _partitions(home) for home in self._homes if home.online}
+        for _ in range(count):
+            order = sorted(have, key=have.__getitem__)
+            yield order
+            if order:
+                have[order[0]] += 1
 
 
 def _partitions(home: Home) -> int:

@@ -4,8 +4,12 @@ import asyncio
 import logging
 
 from tierd.base.errors import CorruptFile, RemoteUnavailable
+from tierd.base.ids import TopicPartition
 from tierd.broker.partition import Partition
 from tierd.broker.ports import RemoteTier
+from tierd.storage import names
+from tierd.storage.checkpoints import parse_checkpoint
+from tierd.storage.directory import LogDirectory
 from tierd.storage.errors import StorageFailed
 
 log = logging.getLogger(__name__)
@@ -44,3 +48,31 @@ def judge_gaps(partition: Partition) -> None:
     for gap in logged.judge_gaps(start, stop):
         facts = {"partition": str(partition), "gap": gap, "local_start": logged.local_start}
         log.warning("lost offsets are in the bucket, and read from there", extra=facts)
+
+
+def listed_starts(directory: LogDirectory) -> dict[TopicPartition, int]:
+    """Log starts that the directory's checkpoint lists."""
+    path = directory.path / names.LOG_START_CHECKPOINT
+    try:
+        return parse_checkpoint(path.read_bytes(), str(path))
+    except (FileNotFoundError, CorruptFile):
+        return {}  # The directory has reported it.
+
+
+def settle_log_start(partition: Partition, *, known: bool) -> None:
+    """Log start is the largest that checkpoint (*known*: it lists the partition) and bucket know.
+
+    A missing entry never means the first local base while the bucket has older segments (FORMAT.md, "Checkpoints").
+    """
+    logged, remote = partition.log, partition.remote
+    if remote is None:
+        return
+    oldest = max(remote.start or 0, remote.log_start or 0)
+    if not known and remote.start is not None and oldest < logged.log_start:
+        log.warning("log start was lost, taken from the bucket", extra={"partition": str(partition), "start": oldest})
+        logged.log_start = oldest
+    start = max(logged.log_start, remote.log_start or 0)
+    if remote.start is not None and start < logged.local_start:
+        start = max(start, min(remote.start, logged.local_start))
+    if start > logged.log_start:
+        logged.move_log_start(start)

@@ -17,6 +17,8 @@ from tierd.wire.header import RequestHeader
 
 log = logging.getLogger(__name__)
 
+_MOST_CREATED = 100
+"""Topics that one request may make; who asks again for the others gets them then."""
 TOPICS_A_TURN = 50
 """Topics shown before others get their turn."""
 
@@ -56,6 +58,7 @@ class Metadata:
         if request.topics is None or (header.version == 0 and not request.topics):
             return await self._all()
         may_create = self._auto_create and getattr(request, "allow_auto_topic_creation", True)
+        left = _MOST_CREATED if may_create else 0
         rows = []
         for number, asked in enumerate(dict.fromkeys(request.topics), 1):
             if number % TOPICS_A_TURN == 0:
@@ -64,7 +67,10 @@ class Metadata:
             if topic_id is not None and asked.name is None:
                 rows.append(self._by_id(topic_id))
             else:
-                rows.append(await self._by_name(asked.name or "", may_create))
+                name = asked.name or ""
+                known = self._partitions.topic(name) is not None
+                rows.append(await self._by_name(name, left > 0))
+                left -= not known
         return rows
 
     async def _all(self) -> list[dict[str, object]]:

@@ -8,10 +8,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 
 from tierd.base.clock import Clock
-from tierd.base.errors import CorruptFile, DiskFull, StartRefused
+from tierd.base.errors import DiskFull, StartRefused
 from tierd.base.ids import PartitionId, TopicPartition, Uuid
 from tierd.broker.homes import Home, Homes, Offline
-from tierd.broker.mending import judge_gaps, make_visible, recall
+from tierd.broker.making import Making, Removal, make_log, removal
+from tierd.broker.mending import judge_gaps, listed_starts, make_visible, recall, settle_log_start
 from tierd.broker.outages import Outages
 from tierd.broker.partition import Partition
 from tierd.broker.ports import RemoteTier
@@ -19,8 +20,6 @@ from tierd.broker.registry import Registry, TopicRow
 from tierd.config.resolve import TopicDefaults, is_internal
 from tierd.config.topic import TopicSettings
 from tierd.remote.view import ClaimState, RemotePartition
-from tierd.storage import names
-from tierd.storage.checkpoints import parse_checkpoint
 from tierd.storage.directory import LogDirectory
 from tierd.storage.log import Log
 from tierd.wire.errors import ErrorCode
@@ -49,6 +48,11 @@ class Topic:
     @property
     def internal(self) -> bool:
         return is_internal(self.row.name)
+
+    @property
+    def whole(self) -> bool:
+        """Whether every partition is there, or in a directory that is offline; not while it is being made."""
+        return len(self.partitions) + len(self.offline) >= self.row.partitions
 
 
 def settings_for(registry: Registry, defaults: TopicDefaults) -> Callable[[TopicPartition], TopicSettings]:
@@ -157,7 +161,7 @@ class Partitions:
         """
         self._resume_deletions()
         self.outages.settle()
-        self._known_starts = {name for directory in self.directories for name in _listed_starts(directory)}
+        self._known_starts = {name for directory in self.directories for name in listed_starts(directory)}
         rows = {row.name: row for row in self.registry.topics()}
         found: dict[str, dict[int, Log]] = {}
         for directory in self.directories:
@@ -281,13 +285,13 @@ class Partitions:
         judge_gaps(partition)
         logged.begin(self.epoch, first, seed, over=over)
         await make_visible(partition)
-        _settle_log_start(partition, known=partition.name in self._known_starts)
+        settle_log_start(partition, known=partition.name in self._known_starts)
         partition.tell(tier)
 
     # Changing.
 
     def add(self, row: TopicRow) -> Topic:
-        """Open an empty topic that the registry has; its partitions come with `add_partition`."""
+        """Open an empty topic that the registry has; its partitions come with `making` and `made`."""
         topic = Topic(row, self.defaults.resolve(row.name, row.config))
         self._topics[row.name] = topic
         self.generation += 1
@@ -303,19 +307,29 @@ class Partitions:
             partition.tell(tier)
         self.generation += 1
 
-    def add_partition(self, topic: Topic, number: int, tier: RemoteTier | None) -> Partition:
-        """Make an empty partition and begin it at 0. Raises DiskFull."""
-        logged = self._make_log(topic, number)
-        logged.begin(self.epoch, 0, None)
-        partition = self._take(topic, number, logged)
-        self.registry.place({partition.id: self.homes.of(logged).id or ""})
-        self.generation += 1
-        partition.tell(tier)
-        return partition
+    def making(self, topic: Topic, numbers: Sequence[int]) -> list[Making]:
+        """What is to be done for new partitions, in threads; `made` is told what has become of it."""
+        return [
+            Making(TopicPartition(topic.name, number), topic.id, topic.settings, self.epoch, homes)
+            for number, homes in zip(numbers, self.homes.emptiest_first(len(numbers)), strict=True)
+        ]
 
-    def remove(self, topic: Topic) -> None:
-        """Take a topic away from clients and rename its directories; the files go later (`LogDirectory.purge`)."""
-        self._topics.pop(topic.name, None)
+    def made(self, topic: Topic, logs: Iterable[Log], tier: RemoteTier | None) -> None:
+        """Serve partitions that have been made and whose places the registry knows."""
+        for logged in logs:
+            home = self.homes.of(logged)
+            assert home.directory is not None
+            home.directory.adopt(logged)
+            partition = self._take(topic, logged.name.partition, logged)
+            if home.reason is not None:  # it went offline meanwhile
+                self._withdraw(partition, home)
+            partition.tell(tier)
+        self.generation += 1
+
+    def withdraw(self, topic: Topic) -> Removal:
+        """Take a topic away from clients; its directories are still to be renamed."""
+        if self._topics.get(topic.name) is topic:
+            del self._topics[topic.name]
         self.generation += 1
         gone = []
         for number, partition in topic.partitions.items():
@@ -325,16 +339,14 @@ class Partitions:
             partition.wake()
             directory = self.homes.of(partition.log).directory
             assert directory is not None
-            try:
-                directory.remove(partition.name)
-            except (DiskFull, OSError) as error:
-                # The registry has the deletion: the next start that can, goes on with it.
-                log.error("deletion waits", extra={"partition": str(partition), "why": str(error)})
-            else:
-                gone.append(partition.id)
+            gone.append((directory, partition))
         for number in topic.offline:
             self.outages.forget(PartitionId(topic.id, number))
-        self.registry.unplace(gone)
+        return removal(gone)
+
+    def remove(self, topic: Topic) -> None:
+        """Take a topic away and rename its directories; the files go later (`LogDirectory.purge`)."""
+        self.registry.unplace(self.withdraw(topic).run())
 
     def note(self, partition: Partition, error: BaseException) -> None:
         """A read of *partition*'s files met *error*: when that is the disk's, its directory goes offline."""
@@ -371,16 +383,10 @@ class Partitions:
         return partition
 
     def _make_log(self, topic: Topic, number: int) -> Log:
-        """In the directory with the fewest partitions; in the next one when that one fails or is full."""
-        last: DiskFull | OSError | None = None
-        for home in self.homes.emptiest_first():
-            assert home.directory is not None
-            try:
-                return home.directory.create(TopicPartition(topic.name, number), topic.id, topic.settings)
-            except (DiskFull, OSError) as error:
-                log.error("partition not made", extra={"directory": str(home.path), "why": str(error)})
-                last = error
-        raise last or DiskFull("no data directory is left to make a partition in")
+        (homes,) = self.homes.emptiest_first()
+        directory, made = make_log(homes, TopicPartition(topic.name, number), topic.id, topic.settings)
+        directory.adopt(made)
+        return made
 
 
 def _behind(partition: Partition) -> bool:
@@ -392,30 +398,3 @@ def _waits(partition: Partition) -> None:
         "partition takes no appends until the bucket has answered: it may hold more of it than the disk",
         extra={"partition": str(partition), "log_end": partition.log.log_end, "copied_to": partition.copied_to},
     )
-
-
-def _listed_starts(directory: LogDirectory) -> dict[TopicPartition, int]:
-    path = directory.path / names.LOG_START_CHECKPOINT
-    try:
-        return parse_checkpoint(path.read_bytes(), str(path))
-    except (FileNotFoundError, CorruptFile):
-        return {}  # The directory has reported it.
-
-
-def _settle_log_start(partition: Partition, *, known: bool) -> None:
-    """Log start is the largest that checkpoint (*known*: it lists the partition) and bucket know.
-
-    A missing entry never means the first local base while the bucket has older segments (FORMAT.md, "Checkpoints").
-    """
-    logged, remote = partition.log, partition.remote
-    if remote is None:
-        return
-    oldest = max(remote.start or 0, remote.log_start or 0)
-    if not known and remote.start is not None and oldest < logged.log_start:
-        log.warning("log start was lost, taken from the bucket", extra={"partition": str(partition), "start": oldest})
-        logged.log_start = oldest
-    start = max(logged.log_start, remote.log_start or 0)
-    if remote.start is not None and start < logged.local_start:
-        start = max(start, min(remote.start, logged.local_start))
-    if start > logged.log_start:
-        logged.move_log_start(start)

@@ -1,10 +1,11 @@
 """The registry: topics, their ids and settings, and single values; the truth, durable before a client hears of it.
 
-SQLite, WAL, `synchronous=FULL`, one connection used by the loop thread only; a commit takes about 0.1 ms.
+SQLite, WAL, `synchronous=FULL`, one connection; any thread, writes one after the other.
 """
 
 import json
 import sqlite3
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -85,6 +86,7 @@ class Registry:
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
+        self._write = threading.Lock()
 
     @classmethod
     def open(cls, path: Path) -> "Registry":
@@ -231,6 +233,10 @@ class Registry:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
+        with self._write:
+            yield from self._transaction()
+
+    def _transaction(self) -> Iterator[None]:
         try:
             self._db.execute("BEGIN IMMEDIATE")
             yield

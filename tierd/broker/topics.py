@@ -1,28 +1,33 @@
-"""Topics come and go: registry first (durable), then directories, then the bucket is told."""
+"""Topics come and go: registry first (durable), then directories, then the bucket is told. Threads do what may wait."""
 
 import asyncio
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any, TypeVar
 
 from tierd.base.clock import Clock
 from tierd.base.errors import DiskFull, TierdError
-from tierd.base.ids import ID_BYTES, Uuid
+from tierd.base.ids import ID_BYTES, PartitionId, Uuid
 from tierd.broker.partitions import Partitions, Topic
 from tierd.broker.ports import RemoteTier
 from tierd.broker.registry import TopicRow
 from tierd.config.resolve import is_internal
 from tierd.config.topic_names import collision_key, problem
 from tierd.config.topic_rules import TopicConfigError
+from tierd.storage.log import Log
 from tierd.wire.errors import ErrorCode
 
 log = logging.getLogger(__name__)
 
 MAX_PARTITIONS = 10_000
 """Of one topic, when it is made."""
-_A_TURN = 8
-"""Partitions made before the loop serves others again."""
+_A_TURN = 64
+"""Partitions made side by side, and then served."""
+_THREADS = 4
+_T = TypeVar("_T")
 
 
 class TopicRefused(TierdError):
@@ -42,6 +47,8 @@ class Topics:
         self._tier = tier
         self._clock = clock
         self._changing = asyncio.Lock()
+        self._threads = ThreadPoolExecutor(_THREADS, "topics")
+        self._tasks: set[asyncio.Task[Any]] = set()
 
     def resume(self) -> None:
         """Tell the bucket's side of every topic and of deletions that it has not yet confirmed."""
@@ -74,6 +81,10 @@ class Topics:
 
     async def create(self, name: str, partitions: int, config: Mapping[str, str]) -> Topic:
         """Make the topic. Raises TopicRefused, DiskFull or OSError; then nothing of it stays."""
+        return await self._whole(self._create(name, partitions, config))
+
+    async def _create(self, name: str, partitions: int, config: Mapping[str, str]) -> Topic:
+        registry = self._partitions.registry
         async with self._changing:
             checked = self.check(name, partitions, config)
             row = TopicRow(
@@ -83,26 +94,62 @@ class Topics:
                 created_ms=self._clock.now_ms(),
                 config=checked,
             )
-            self._partitions.registry.add(row)
+            await self._in_thread(registry.add, row)
             topic = self._partitions.add(row)
             try:
-                for number in range(partitions):
-                    self._partitions.add_partition(topic, number, self._tier)
-                    if number % _A_TURN == _A_TURN - 1:
-                        await asyncio.sleep(0)
+                await self._make(topic, range(partitions))
             except (DiskFull, OSError):
-                self._partitions.remove(topic)
-                self._partitions.registry.mark_deleted(row.id, self._clock.now_ms())
-                self._partitions.registry.forget(row.id)
+                await self._remove(topic)
+                await self._in_thread(registry.mark_deleted, row.id, self._clock.now_ms())
+                await self._in_thread(registry.forget, row.id)
                 raise
             self._tell(topic)
             log.info("topic created", extra={"topic": name, "topic_id": str(row.id), "partitions": partitions})
             return topic
 
+    async def _make(self, topic: Topic, numbers: range) -> None:
+        """Raises DiskFull or OSError; those that could be made stay."""
+        registry, homes = self._partitions.registry, self._partitions.homes
+        for at in range(0, len(numbers), _A_TURN):
+            jobs = self._partitions.making(topic, numbers[at : at + _A_TURN])
+            done = await asyncio.gather(*(self._in_thread(job.run) for job in jobs), return_exceptions=True)
+            made = [one for one in done if isinstance(one, Log)]
+            failed = [one for one in done if isinstance(one, BaseException)]
+            places = {PartitionId(topic.id, one.name.partition): homes.of(one).id or "" for one in made}
+            try:
+                await self._in_thread(registry.place, places)
+            finally:
+                self._partitions.made(topic, made, self._tier)
+            if self._partitions.topic(topic.name) is not topic:
+                await self._remove(topic)
+                raise TopicRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{topic.name}' was deleted meanwhile.")
+            if failed:
+                raise failed[0]
+
+    async def _remove(self, topic: Topic) -> None:
+        gone = await self._in_thread(self._partitions.withdraw(topic).run)
+        await self._in_thread(self._partitions.registry.unplace, gone)
+
+    async def _whole(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """Nothing is left half done because a client has gone."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return await asyncio.shield(task)
+
+    async def _in_thread(self, work: Callable[..., _T], *args: object) -> _T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work, *args)
+
+    async def close(self) -> None:
+        """Finish what is under way."""
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        self._threads.shutdown()
+
     async def ensure(self, name: str, partitions: int, config: Mapping[str, str] | None = None) -> Topic:
         """The topic, made when it is not there. Raises as `create`."""
         known = self._partitions.topic(name)
-        if known is not None and not self._changing.locked():
+        if known is not None and known.whole:
             return known
         try:
             return await self.create(name, partitions, config or {})
@@ -116,19 +163,26 @@ class Topics:
         """Delete it; a topic that is deleted already stays so. Raises TopicRefused for Kafka's own topics."""
         if is_internal(topic.name):
             raise TopicRefused(ErrorCode.INVALID_REQUEST, f"{topic.name} is the broker's own and cannot be deleted")
+        await self._whole(self._delete(topic))
+
+    async def _delete(self, topic: Topic) -> None:
+        registry = self._partitions.registry
         async with self._changing:
             if self._partitions.topic(topic.name) is not topic:
                 raise TopicRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{topic.name}' is deleted already.")
             now_ms = self._clock.now_ms()
-            self._partitions.registry.mark_deleted(topic.id, now_ms)
-            self._partitions.remove(topic)
-            for row in self._partitions.registry.deleted():
+            await self._in_thread(registry.mark_deleted, topic.id, now_ms)
+            await self._remove(topic)
+            for row in registry.deleted():
                 if row.id == topic.id:
                     self._tell_deleted(row)
             log.info("topic deleted", extra={"topic": topic.name, "topic_id": str(topic.id)})
 
     async def grow(self, name: str, partitions: int, *, check_only: bool = False) -> None:
         """Give the topic more partitions. Raises TopicRefused, DiskFull or OSError; made ones stay then."""
+        await self._whole(self._grow(name, partitions, check_only))
+
+    async def _grow(self, name: str, partitions: int, check_only: bool) -> None:
         async with self._changing:
             topic = self._partitions.topic(name)
             if topic is None:
@@ -139,12 +193,9 @@ class Topics:
             if check_only:
                 return
             # The registry first: a start after a crash makes the partitions that are missing.
-            self._partitions.registry.set_partitions(topic.id, partitions)
+            await self._in_thread(self._partitions.registry.set_partitions, topic.id, partitions)
             topic.row = replace(topic.row, partitions=partitions)
-            for number in range(have, partitions):
-                self._partitions.add_partition(topic, number, self._tier)
-                if number % _A_TURN == _A_TURN - 1:
-                    await asyncio.sleep(0)
+            await self._make(topic, range(have, partitions))
             self._tell(topic)
             log.info("partitions added", extra={"topic": name, "partitions": partitions, "before": have})
 

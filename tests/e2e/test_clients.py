@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kit import kafka, traffic
+from kit import tools, traffic
 from kit.daemon import Daemon, running
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
@@ -66,24 +66,29 @@ def test_a_python_client_sees_one_log(
 
 
 @pytest.mark.kafka
-def test_kafkas_own_tools_see_one_log(tierd: Daemon) -> None:
-    tool = "org.apache.kafka.tools."
-    at = ("--bootstrap-server", tierd.address)
-    said = kafka.java(tool + "VerifiableProducer", *at, "--topic", "j", "--max-messages", "3000", "--acks", "-1")
-    assert '"acked":3000' in said.replace(" ", "")
-    perf = ("--topic", "p", "--num-records", "20000", "--record-size", "500", "--throughput", "-1")
-    props = (f"bootstrap.servers={tierd.address}", "acks=all", "enable.idempotence=true")
-    assert "20000 records sent" in kafka.java(tool + "ProducerPerformance", *perf, "--producer-props", *props)
-    for where in ("local", "remote"):
-        console = ("consumer.ConsoleConsumer", *at, "--topic", "j", "--from-beginning", "--max-messages", "3000")
-        lines = kafka.java(tool + console[0], *console[1:], "--group", f"console-{where}").splitlines()
-        assert [n for n in lines if n.isdigit()] == [str(n) for n in range(3000)], where
-        seek = ("--topic", "j", "--partition", "0", "--offset", "1500", "--max-messages", "1500")
-        lines = kafka.java(tool + console[0], *at, *seek).splitlines()
-        assert [n for n in lines if n.isdigit()] == [str(n) for n in range(1500, 3000)], where
-        read = kafka.java(tool + "ConsumerPerformance", *at, "--topic", "p", "--num-records", "20000")
-        assert "20000" in read.replace(",", " ").split(), read
-        assert "j:0:3000" in kafka.java(tool + "GetOffsetShell", *at, "--topic", "j", "--time", "-1")
-        assert "j:0:0" in kafka.java(tool + "GetOffsetShell", *at, "--topic", "j", "--time", "0")
-        if where == "local":
-            to_the_bucket(tierd, "j")
+def test_kafkas_own_tools_see_one_log(tierd: Daemon, tmp_path: Path) -> None:
+    with tools.running(tierd.address, tmp_path) as kafkas:
+
+        def say(tool: str, *words: str) -> str:
+            said = kafkas.run(tool, *words)
+            assert said.status == 0, said
+            return said.text
+
+        said = say("VerifiableProducer", "--topic", "j", "--max-messages", "3000", "--acks", "-1")
+        assert '"acked":3000' in said.replace(" ", "")
+        perf = ("--topic", "p", "--num-records", "20000", "--record-size", "500", "--throughput", "-1")
+        props = (f"bootstrap.servers={tierd.address}", "acks=all", "enable.idempotence=true")
+        assert "20000 records sent" in say("ProducerPerformance", *perf, "--producer-props", *props)
+        console = ("consumer.ConsoleConsumer", "--topic", "j")
+        for where in ("local", "remote"):
+            from_start = ("--from-beginning", "--max-messages", "3000", "--group", f"console-{where}")
+            lines = say(*console, *from_start).splitlines()
+            assert [n for n in lines if n.isdigit()] == [str(n) for n in range(3000)], where
+            lines = say(*console, "--partition", "0", "--offset", "1500", "--max-messages", "1500").splitlines()
+            assert [n for n in lines if n.isdigit()] == [str(n) for n in range(1500, 3000)], where
+            read = say("ConsumerPerformance", "--topic", "p", "--num-records", "20000")
+            assert "20000" in read.replace(",", " ").split(), read
+            assert "j:0:3000" in say("GetOffsetShell", "--topic", "j", "--time", "-1")
+            assert "j:0:0" in say("GetOffsetShell", "--topic", "j", "--time", "0")
+            if where == "local":
+                to_the_bucket(tierd, "j")

@@ -198,13 +198,13 @@ def _some(number: int) -> int | None:
 
 
 def _index(raw: bytes, base: int, where: str) -> Iterator[Line]:
-    for entry in OffsetIndex(raw, base):
+    for entry in OffsetIndex(raw, base).good():
         yield Line("index", {"offset": entry.offset, "position": entry.position})
     parse_index(raw, base, where)
 
 
 def _time_index(raw: bytes, base: int, where: str) -> Iterator[Line]:
-    for entry in TimeIndex(raw, base):
+    for entry in TimeIndex(raw, base).good():
         yield Line("timeindex", {"timestamp_ms": entry.timestamp_ms, "offset": entry.offset})
     parse_time_index(raw, base, where)
 

@@ -5,12 +5,9 @@ An entry (t, o) says: no record up to offset o is later than t. Zeros after the 
 
 import struct
 from bisect import bisect_right
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 
-from tierd.base.errors import CorruptFile
-from tierd.storage.index import Raw, check_room, used_entries
+from tierd.storage.index import IndexView, Raw
 
 _ENTRY = struct.Struct(">qi")  # timestamp, last offset of the batch that brought it - segment base
 ENTRY_BYTES = 12
@@ -24,35 +21,20 @@ class TimeEntry:
     """The last offset of the batch that holds the timestamp, not the record's own."""
 
 
-class TimeIndex:
-    """Look-ups in the bytes of a time index. Nothing is checked here: `parse_time_index` does that."""
+class TimeIndex(IndexView[TimeEntry]):
+    """Nothing is checked in a look-up: `parse_time_index` does that. `last` of a closed segment is its largest
+    timestamp."""
 
-    def __init__(self, raw: Raw, base: int) -> None:
-        self.raw = raw
-        self.base = base
-        self.count = used_entries(raw, ENTRY_BYTES)
+    entry_bytes = ENTRY_BYTES
 
-    def __len__(self) -> int:
-        return self.count
-
-    def __getitem__(self, i: int) -> TimeEntry:
-        """The *i*-th entry, counted from the front; IndexError past either end."""
-        if not 0 <= i < self.count:
-            raise IndexError(i)
+    def _entry(self, i: int) -> TimeEntry:
         timestamp_ms, relative = _ENTRY.unpack_from(self.raw, i * ENTRY_BYTES)
         return TimeEntry(timestamp_ms, self.base + relative)
 
-    @property
-    def entries(self) -> list[TimeEntry]:
-        return list(self)
-
-    def __iter__(self) -> Iterator[TimeEntry]:
-        return (self[i] for i in range(self.count))
-
-    @property
-    def last(self) -> TimeEntry | None:
-        """In a closed segment: its largest timestamp."""
-        return self[self.count - 1] if self.count else None
+    def _follows(self, entry: TimeEntry, before: TimeEntry | None) -> bool:
+        if before is None:
+            return entry.offset >= self.base and entry.timestamp_ms >= 0
+        return entry.timestamp_ms > before.timestamp_ms and entry.offset > before.offset
 
     def floor(self, timestamp_ms: int) -> TimeEntry | None:
         """The last entry at *timestamp_ms* or before it; None: search from the segment's base.
@@ -69,16 +51,8 @@ class TimeIndex:
 
 
 def parse_time_index(raw: Raw, base: int, where: str = "") -> list[TimeEntry]:
-    """All entries, checked: whole, ascending in time, not descending in offset. Raises CorruptFile."""
-    index = TimeIndex(raw, base)
-    check_room(raw, index.count, ENTRY_BYTES, where)
-    entries = index.entries
-    if entries and (entries[0].offset < base or entries[0].timestamp_ms < 0):
-        raise CorruptFile(where, 0, f"entry {entries[0]} cannot be in a segment that begins at {base}")
-    for i, (before, after) in enumerate(pairwise(entries), 1):
-        if after.timestamp_ms <= before.timestamp_ms or after.offset <= before.offset:
-            raise CorruptFile(where, i * ENTRY_BYTES, f"entry {after} after {before}")
-    return entries
+    """All entries, checked: whole, ascending in time and offset. Raises CorruptFile."""
+    return TimeIndex(raw, base).checked(where)
 
 
 def encode_time_entry(timestamp_ms: int, offset: int, base: int) -> bytes:

@@ -110,3 +110,14 @@ def test_a_missing_path_is_a_wrong_argument() -> None:
     result = _run("/no/such/path")
     assert result.exit_code == 2
     assert "does not exist" in result.output
+
+
+def test_an_index_full_of_nonsense_has_no_entries(tmp_path: Path) -> None:
+    result = _run(KAFKA / "damaged" / "rd-bad-index-0" / "00000000000000000035.index")
+    assert "index offset=" not in result.stdout
+    assert "cannot be in a segment that begins at 35" in result.stdout
+    path = tmp_path / "00000000000000000010.index"
+    path.write_bytes(bytes.fromhex("00000005 0000003c 00000009 0000005a 00000007 00000050"))
+    shown = _run(path).stdout
+    assert shown.count("index offset=") == 2
+    assert "problem" in shown

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -42,6 +43,10 @@ def race(times: int, act: Callable[[int], object]) -> list[object]:
     for thread in threads:
         thread.join()
     return results
+
+
+def pages_of_50(params: dict[str, Any], **_: object) -> dict[str, Any]:
+    return {**params, "MaxKeys": 50}
 
 
 class TestObjectStore:
@@ -155,13 +160,16 @@ class TestObjectStore:
         assert (info.size, info.etag, info.modified_ms // 1000) == (head.size, head.etag, head.modified_ms // 1000)
 
     def test_listing_more_than_a_page(self, store: ObjectStore) -> None:
-        count = 1203 if isinstance(store, S3Store) else 123  # the others have no pages
-        names = [f"many/{n:05d}" for n in range(count)]
+        if isinstance(store, S3Store):  # the servers' own pages have 1000
+            store.client.meta.events.register("provide-client-params.s3.ListObjectsV2", pages_of_50)
+        names = [f"many/{n:05d}" for n in range(123)]
         for name in names:
             put(store, name, b"")
         assert keys_of(store, "many/") == names
-        assert keys_of(store, "many/", start_after=names[count - 103]) == names[count - 102 :]
-        assert all(outcome.refused is None for outcome in store.delete(names))
+        assert not isinstance(store, S3Store) or store.requests["list_objects_v2"] >= 3
+        assert keys_of(store, "many/", start_after="many/00020") == names[21:]
+        more_than_one_delete_takes = [*names, *(f"none/{n}" for n in range(1000))]
+        assert all(outcome.refused is None for outcome in store.delete(more_than_one_delete_takes))
         assert keys_of(store, "many/") == []
 
     def test_folders(self, store: ObjectStore) -> None:

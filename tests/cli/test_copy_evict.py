@@ -13,13 +13,14 @@ LEFT = [{"topic": "t", "partition": 0, "reason": "pinned", "detail": "by produce
 
 
 def result(code: int, left: list[dict[str, Any]]) -> dict[str, Any]:
-    return {"result": {"outcome": "done", "detail": "", "segments": 2, "bytes": 3 << 20, "left": left}, "exit": code}
+    facts = {"outcome": "done", "detail": "", "segments": 2, "bytes": 3 << 20, "left": left, "planned": []}
+    return {"result": facts, "exit": code}
 
 
 def test_copy_asks_and_reports(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     with answering(tmp_path / "s", PROGRESS, result(0, [])) as asked:
         ended = tierd(capsys, "copy", "--state", tmp_path / "s", "--wait", "--roll", "--timeout", "1.5")
-    assert asked == [{"do": "copy", "wait": True, "roll": True, "timeout_ms": 1500}]
+    assert asked == [{"do": "copy", "wait": True, "roll": True, "timeout_ms": 1500, "dry_run": False}]
     assert ended.code == 0
     assert ended.out == "copied: 2 segments, 3.0 MiB\n"
     assert ended.err == ""
@@ -44,9 +45,29 @@ def test_a_failure_says_its_outcome(capsys: pytest.CaptureFixture[str], tmp_path
 def test_json_goes_to_stdout_alone(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     with answering(tmp_path / "s", PROGRESS, result(0, LEFT)) as asked:
         ended = tierd(capsys, "evict", "--state", tmp_path / "s", "--json")
-    assert asked == [{"do": "evict"}]
+    assert asked == [{"do": "evict", "dry_run": False}]
     assert json.loads(ended.out)["left"] == LEFT
     assert ended.err == ""
+
+
+@pytest.mark.parametrize(("verb", "done"), [("copy", "copied"), ("evict", "evicted")])
+def test_a_dry_run_says_what_would_be_done(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, verb: str, done: str
+) -> None:
+    answer = result(0, [])
+    row = {"topic": "t", "partition": 0, "start": 5, "stop": 9, "segments": 2, "bytes": 3 << 20}
+    answer["result"]["planned"] = [row]
+    with answering(tmp_path / "s", answer) as asked:
+        ended = tierd(capsys, verb, "--state", tmp_path / "s", "--dry-run")
+    assert asked[0]["dry_run"] is True
+    assert ended.out == f"t-0: offsets 5 to 8: 2 segments, 3.0 MiB\nwould be {done}: 2 segments, 3.0 MiB\n"
+    with answering(tmp_path / "again", answer):
+        ended = tierd(capsys, verb, "--state", tmp_path / "again", "--dry-run", "--json")
+    assert json.loads(ended.out)["planned"] == [row]
+
+
+def test_a_dry_run_neither_waits_nor_rolls(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert tierd(capsys, "copy", "--state", tmp_path / "s", "--dry-run", "--roll").code == 2
 
 
 def test_an_error_of_the_daemon_keeps_its_code(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

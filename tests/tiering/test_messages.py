@@ -54,7 +54,7 @@ def samples() -> list[m.Message]:
         m.PublishHead(3, PART),
         m.Hold(3, PART),
         m.GetStatus(3),
-        m.Run(3, "copy", True, None),
+        m.Run(3, "copy", True, None, False),
         m.Ping(3),
         m.Alive(3, 4, 5),
         m.Stop(3),

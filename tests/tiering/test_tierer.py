@@ -529,6 +529,39 @@ def test_copy_names_what_an_open_transaction_pins(tmp_path: Path) -> None:
     drive(tmp_path, work)
 
 
+def test_a_dry_run_of_copy_names_what_would_be_copied(tmp_path: Path) -> None:
+    async def work(bench: Bench) -> None:
+        view = bench.adopt("codec-none-0")
+        bench.local.views[view.id] = replace(view, last_stable=160)
+        assert (await bench.tierer.verbs.plan("copy")).outcome is Outcome.UNAVAILABLE
+        await bench.open(who())
+        plan = await bench.tierer.verbs.plan("copy")  # before the loop has turned: no copy has begun
+        (row,) = plan.planned
+        assert (row.start, row.stop) == (0, 150)
+        assert plan.bytes == row.bytes == sum(one.size_bytes for one in view.closed if one.next_base <= 150)
+        await bench.copy()
+        assert (await bench.tierer.verbs.plan("copy")).planned == ()
+
+    drive(tmp_path, work)
+
+
+def test_a_dry_run_of_evict_names_what_a_list_confirms_and_drops_nothing(tmp_path: Path) -> None:
+    async def work(bench: Bench) -> None:
+        view = bench.adopt("codec-none-0")
+        await bench.open(who())
+        await bench.copy()
+        lost = bench.catalog.segments(view.id)[2].remote
+        bench.store.delete([lost.indexes_key])
+        plan = await bench.tierer.verbs.plan("evict")
+        (row,) = plan.planned
+        assert (row.start, row.stop, row.segments) == (0, lost.base, 2)
+        assert bench.local.views[view.id].closed == view.closed
+        evicted = await bench.tierer.verbs.evict(no_report)
+        assert (evicted.segments, evicted.bytes) == (plan.segments, plan.bytes)
+
+    drive(tmp_path, work)
+
+
 def test_copy_says_that_the_bucket_does_not_answer(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
         bench.adopt("codec-none-0")

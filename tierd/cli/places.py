@@ -25,6 +25,7 @@ def place_options(verb: Verb) -> Verb:
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
+dry_run_option = click.option("--dry-run", is_flag=True, help="Only say what would be done, with bytes.")
 
 
 def settings_at(config: Path | None, data: tuple[Path, ...], state: Path | None) -> Settings:

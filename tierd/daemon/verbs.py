@@ -42,6 +42,9 @@ class Verbs:
 
     async def _copy(self, request: Request, progress: Progress) -> Answer:
         link = self._tiered()
+        if request.get("dry_run"):
+            await self._broker.housekeeping.catch_up()
+            return _answer(await _unless(link.plan("copy"), lambda: link.trouble))
         if request.get("roll"):
             await self._broker.housekeeping.roll()
         await self._broker.housekeeping.catch_up()  # "all" includes what was closed a moment ago
@@ -56,7 +59,8 @@ class Verbs:
 
     async def _evict(self, request: Request, progress: Progress) -> Answer:
         link = self._tiered()
-        return _answer(await _unless(link.evict(report=_reporter(progress)), lambda: link.trouble))
+        work = link.plan("evict") if request.get("dry_run") else link.evict(report=_reporter(progress))
+        return _answer(await _unless(work, lambda: link.trouble))
 
     def _tiered(self) -> TierLink:
         if self._link is None:
@@ -106,10 +110,21 @@ def _answer(result: VerbResult) -> Answer:
         }
         for row in result.left
     ]
+    planned = [
+        {
+            "topic": row.topic,
+            "partition": row.part.partition,
+            "start": row.start,
+            "stop": row.stop,
+            "segments": row.segments,
+            "bytes": row.bytes,
+        }
+        for row in result.planned
+    ]
     facts = {
         "outcome": str(result.outcome),
         "detail": result.detail,
         "segments": result.segments,
         "bytes": result.bytes,
     }
-    return Answer({**facts, "left": left}, _EXITS[result.outcome])
+    return Answer({**facts, "left": left, "planned": planned}, _EXITS[result.outcome])

@@ -367,18 +367,24 @@ class TierLink:
         """`tierd copy`; roll and flush first, and tell the views, when `--roll` asks for it."""
         return await self._run("copy", wait, timeout_ms, report)
 
+    async def plan(self, verb: str) -> VerbResult:
+        """What `copy` or `evict` would do now."""
+        return await self._run(verb, False, None, _no_report, dry=True)
+
     async def evict(self, *, report: Report = _no_report) -> VerbResult:
         """`tierd evict`."""
         return await self._run("evict", True, None, report)
 
-    async def _run(self, verb: str, wait: bool, timeout_ms: int | None, report: Report) -> VerbResult:
+    async def _run(
+        self, verb: str, wait: bool, timeout_ms: int | None, report: Report, *, dry: bool = False
+    ) -> VerbResult:
         self._must_be_ready()
         numbers: list[int] = []
 
         def make(number: int) -> m.Message:
             numbers.append(number)
             self._reports[number] = report
-            return m.Run(number, verb, wait, timeout_ms)
+            return m.Run(number, verb, wait, timeout_ms, dry)
 
         try:
             reply = await self._ask(make)

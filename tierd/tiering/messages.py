@@ -90,12 +90,13 @@ class GetStatus:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The verb `copy` or `evict`; Progress notices, then Ran."""
+    """The verb `copy` or `evict`; Progress notices, then Ran. *dry*: only what it would do."""
 
     call: int
     verb: str
     wait: bool
     timeout_ms: int | None
+    dry: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -218,6 +218,8 @@ class Process:
             self._send(m.Progress(message.call, progress))
 
         verbs = self._open_tierer().verbs
+        if message.dry:
+            return m.Ran(message.call, await verbs.plan(message.verb))
         if message.verb == "evict":
             return m.Ran(message.call, await verbs.evict(report))
         return m.Ran(message.call, await verbs.copy(wait=message.wait, timeout_ms=message.timeout_ms, report=report))

@@ -13,7 +13,7 @@ from tierd.base.ids import PartitionId
 from tierd.config.topic import DAY_MS
 from tierd.remote.keys import Keys, ObjectKind, SegmentObject
 from tierd.remote.store import ObjectStore
-from tierd.storage.view import PartitionView
+from tierd.storage.view import PartitionView, SegmentView
 from tierd.tiering import deletion
 from tierd.tiering.plan import RemoteRange, local_start_target, log_start_target
 from tierd.tiering.publish import Publisher
@@ -87,6 +87,13 @@ class Retention:
             return Evicted()
         return await self._evict(view, everything=True)
 
+    async def evictable(self, part: PartitionId) -> list[SegmentView]:
+        """What `evict_now` would drop. Raises RemoteUnavailable."""
+        view = self._state.views.get(part)
+        if view is None or not view.settings.remote_storage_enable:
+            return []
+        return await self._confirmed(view, everything=True)
+
     async def _move_log_start(self, view: PartitionView) -> None:
         settings = view.settings
         if settings.retention_ms is None and settings.retention_bytes is None:
@@ -112,19 +119,23 @@ class Retention:
         ranges = [(one.base, one.next_base) for one in committed]
         return local_start_target(view, ranges, now_ms=self._state.clock.now_ms(), everything=everything)
 
-    async def _evict(self, view: PartitionView, *, everything: bool) -> Evicted:
-        """Move local start to what the plan releases, but only over copies that a LIST has just shown whole."""
+    async def _confirmed(self, view: PartitionView, *, everything: bool) -> list[SegmentView]:
+        """What the plan releases, but only as far as a LIST has just shown the copies whole."""
         target = self._local_target(view, everything=everything)
         if target <= view.local_start:
-            return Evicted()
+            return []
         state = self._state
         rows = [row for row in state.catalog.segments(view.id, CopyState.COPY_FINISHED) if _touches(row, view, target)]
         checked = await state.blocking(lambda: confirm(state.bucket.store, state.bucket.keys, view, rows))
         target = min([target, *(row.remote.base for row in rows if row not in checked)])
-        dropped = [one for one in view.closed if one.next_base <= target]
+        return [one for one in view.closed if one.next_base <= target]
+
+    async def _evict(self, view: PartitionView, *, everything: bool) -> Evicted:
+        """Move local start behind what may go."""
+        dropped = await self._confirmed(view, everything=everything)
         if not dropped:
             return Evicted()
-        local_start = await state.local.evict(view.id, dropped[-1].next_base)
+        local_start = await self._state.local.evict(view.id, dropped[-1].next_base)
         gone = [one for one in dropped if one.next_base <= local_start]
         size = sum(one.size_bytes for one in gone)
         log.info(

@@ -1,7 +1,7 @@
 """What the verbs `copy` and `evict` do, report on their way, and end with."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -9,6 +9,7 @@ from enum import StrEnum
 from tierd.base.errors import RemoteUnavailable
 from tierd.base.ids import PartitionId
 from tierd.remote.view import ClaimState, Waiting
+from tierd.storage.view import PartitionView, SegmentView
 from tierd.tiering.copying import Copying
 from tierd.tiering.retention import Retention
 from tierd.tiering.state import TierState
@@ -50,6 +51,18 @@ class VerbRow:
     waiting: Waiting
 
 
+@dataclass(frozen=True, slots=True)
+class PlannedRow:
+    """What the verb would do with a partition: segments over offsets [start, stop)."""
+
+    part: PartitionId
+    topic: str
+    start: int
+    stop: int
+    segments: int
+    bytes: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerbResult:
     outcome: Outcome
@@ -58,6 +71,8 @@ class VerbResult:
     """Done by this verb, or beside it while it ran."""
     bytes: int = 0
     left: tuple[VerbRow, ...] = ()
+    planned: tuple[PlannedRow, ...] = ()
+    """Of a dry run; `segments` and `bytes` are its sums then."""
 
 
 Report = Callable[[VerbProgress], None]
@@ -68,6 +83,32 @@ class Verbs:
         self._state = state
         self._copying = copying
         self._retention = retention
+
+    # --- dry runs ----------------------------------------------------------------------------------------------------
+    async def plan(self, verb: str) -> VerbResult:
+        """What `copy` or `evict` would do now; nothing is copied, rolled or dropped."""
+        refused = self._unclaimed() if verb == "copy" else await self._may_not_evict()
+        if refused is not None:
+            return refused
+        rows = []
+        segments: Sequence[SegmentView]
+        try:
+            for view in list(self._state.views.values()):
+                if verb == "copy":
+                    segments = self._copying.plan(view.id).segments
+                else:
+                    segments = await self._retention.evictable(view.id)
+                if segments:
+                    rows.append(_planned(view, segments))
+        except RemoteUnavailable as error:
+            return VerbResult(outcome=Outcome.UNAVAILABLE, detail=str(error))
+        return VerbResult(
+            outcome=Outcome.DONE,
+            segments=sum(row.segments for row in rows),
+            bytes=sum(row.bytes for row in rows),
+            left=tuple(self._left()) if verb == "copy" else (),
+            planned=tuple(rows),
+        )
 
     # --- copy --------------------------------------------------------------------------------------------------------
     async def copy(self, *, wait: bool, timeout_ms: int | None, report: Report) -> VerbResult:
@@ -145,14 +186,9 @@ class Verbs:
     # --- evict -------------------------------------------------------------------------------------------------------
     async def evict(self, report: Report) -> VerbResult:
         """Drop every local segment whose copy is committed and checked, whatever local retention says."""
-        unclaimed = self._unclaimed()
-        if unclaimed is not None:
-            return unclaimed
-        trouble = self._retention.trouble()
-        if trouble is not None:
-            return VerbResult(outcome=Outcome.FAILED, detail=trouble)
-        if not await self._state.owned():
-            return self._unclaimed() or VerbResult(outcome=Outcome.UNAVAILABLE, detail="the bucket does not answer")
+        refused = await self._may_not_evict()
+        if refused is not None:
+            return refused
         segments = size = 0
         try:
             for part in list(self._state.views):
@@ -163,9 +199,25 @@ class Verbs:
             return VerbResult(outcome=Outcome.UNAVAILABLE, detail=str(error), segments=segments, bytes=size)
         return VerbResult(outcome=Outcome.DONE, segments=segments, bytes=size, left=tuple(self._left()))
 
+    async def _may_not_evict(self) -> VerbResult | None:
+        unclaimed = self._unclaimed()
+        if unclaimed is not None:
+            return unclaimed
+        trouble = self._retention.trouble()
+        if trouble is not None:
+            return VerbResult(outcome=Outcome.FAILED, detail=trouble)
+        if not await self._state.owned():
+            return self._unclaimed() or VerbResult(outcome=Outcome.UNAVAILABLE, detail="the bucket does not answer")
+        return None
+
     def _unclaimed(self) -> VerbResult | None:
         claim = self._state.claim
         if claim.state is ClaimState.HELD:
             return None
         outcome = Outcome.LOST if claim.state is ClaimState.LOST else Outcome.UNAVAILABLE
         return VerbResult(outcome=outcome, detail=claim.detail)
+
+
+def _planned(view: PartitionView, segments: Sequence[SegmentView]) -> PlannedRow:
+    size_bytes = sum(one.size_bytes for one in segments)
+    return PlannedRow(view.id, view.name.topic, segments[0].base, segments[-1].next_base, len(segments), size_bytes)

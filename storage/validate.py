@@ -24,6 +24,8 @@ _I64 = struct.Struct(">q")
 _U32 = struct.Struct(">I")
 _MAX_CODEC = max(Codec)
 _MOST_I64 = 2**63 - 1
+_LEAST_RECORD_BYTES = 7
+"""Length, attributes, time and offset deltas, no key, no value, no headers: a byte each."""
 
 
 def check_batch(
@@ -104,6 +106,8 @@ def _check_client_batch(records: memoryview, header: BatchHeader, settings: Topi
         raise InvalidRecord(f"base offset {header.base_offset}, a client must send 0")
     if header.count <= 0 or header.last_offset_delta != header.count - 1:
         raise InvalidRecord(f"{header.count} records with a last offset delta of {header.last_offset_delta}")
+    if not header.codec and header.count * _LEAST_RECORD_BYTES > header.size_bytes - HEADER_BYTES:
+        raise InvalidRecord(f"{header.count} records do not fit into {header.size_bytes - HEADER_BYTES} bytes")
     if header.producer_id >= 0 and header.base_sequence < 0:
         raise InvalidRecord(f"producer {header.producer_id} sends sequence {header.base_sequence}")
     if header.codec > _MAX_CODEC:

@@ -1,17 +1,20 @@
 """The 62 hand-made Produce requests that Kafka answered, as far as the engine decides them (under `full`)."""
 
 import json
+import struct
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from crc32c import crc32c
 
 from kit.golden import golden
 from kit.logs import Place
 from tierd.base.ids import TopicPartition, Uuid
 from tierd.config.topic import TopicSettings
 from tierd.storage.appending import Appended
+from tierd.storage.batch import encode_batch
 from tierd.storage.errors import (
     AppendRefused,
     BatchTooLarge,
@@ -22,6 +25,7 @@ from tierd.storage.errors import (
     ProducerFenced,
     TransactionRefused,
 )
+from tierd.storage.records import Record
 
 FULL = TopicSettings(tierd_validate_records="full", remote_storage_enable=False)
 TOPICS = {
@@ -78,6 +82,24 @@ def test_kafkas_verdicts(tmp_path: Path) -> None:
         assert code(refused.value) == want, (row["case"], str(refused.value))
         check_texts(row, refused.value)
     assert asked == 54
+
+
+@pytest.mark.parametrize("validate", ["batch", "full"])
+@pytest.mark.parametrize(("count", "fits"), [(60, True), (61, False), (2**31 - 1, False)])
+def test_more_records_than_a_plain_payload_can_hold(validate: str, count: int, fits: bool, tmp_path: Path) -> None:
+    """Kafka finds too few records when it decodes them ("count mismatch"); their number alone says it, too."""
+    settings = replace(FULL, tierd_validate_records=validate)
+    log = Place(tmp_path).open().create(TopicPartition("t", 0), Uuid(bytes(16)), settings)
+    log.begin(0, 0)
+    raw = bytearray(encode_batch([Record(i, NOW_MS, None, None) for i in range(60)]))
+    struct.pack_into(">i", raw, 23, count - 1)
+    struct.pack_into(">i", raw, 57, count)
+    struct.pack_into(">I", raw, 17, crc32c(raw[21:]))
+    if fits:
+        assert log.append(memoryview(raw), now_ms=NOW_MS).next_offset == count
+    else:
+        with pytest.raises(InvalidRecord):
+            log.append(memoryview(raw), now_ms=NOW_MS)
 
 
 def check_done(row: dict[str, Any], done: Appended) -> None:

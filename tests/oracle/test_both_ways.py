@@ -20,6 +20,7 @@ from kit.kafka import Kafka, opened
 from kit.kafka import running as kafka_running
 from kit.logs import T0, Place, batch, golden_batches, golden_settings
 from kit.recording import record
+from kit.transactions import SMALL
 from tierd.base.ids import TopicPartition, Uuid
 from tierd.config.topic import TopicSettings
 from tierd.storage import names
@@ -42,7 +43,7 @@ BY_CLIENTS = {
     "by-delrec": {"segment.bytes": "1048576"},
 }
 OFFSETS = "__consumer_offsets"
-GROUP = "readers"
+GROUP, TXN_GROUP = "readers", "readers-in-transactions"
 
 
 # -- what tierd writes --
@@ -57,8 +58,10 @@ def tierds(root: Path) -> Path:
     replay(directory, "deleted", golden("kafka") / "clean" / "codec-none-0").move_log_start(137)
     compact(directory, place.clock.now_ms())
     directory.close(clean=True)
-    with running(place.data, None, "--set", "offsets.topic.num.partitions=3") as tierd:
+    with running(place.data, None, *SMALL) as tierd:
         by_clients(tierd.address)
+        transactions(tierd.address, "by-txn")
+        undecided(tierd.address, "by-hanging")
         assert tierd.stop() == 0
     return place.data
 
@@ -123,8 +126,10 @@ def agree(address: str, recording: Path) -> None:
     assert report.agreed == report.asked > 3000, str(report)
 
 
-def committed(address: str) -> int:
-    return traffic.committed_confluent(address, "by-none", GROUP)
+def committed(address: str) -> tuple[int, int]:
+    """By the plain group, and by the one whose offsets are committed in transactions."""
+    plain, in_transactions = (traffic.committed_confluent(address, "by-none", group) for group in (GROUP, TXN_GROUP))
+    return plain, in_transactions
 
 
 def test_what_tierd_wrote_kafka_takes_as_its_own(tmp_path: Path) -> None:
@@ -139,7 +144,7 @@ def test_what_tierd_wrote_kafka_takes_as_its_own(tmp_path: Path) -> None:
         assert kafka.complaints() == []
     with running(data) as tierd:
         agree(tierd.address, answers)
-        assert committed(tierd.address) == offset == 300
+        assert committed(tierd.address) == offset == (300, 11)
         assert tierd.stop() == 0
 
 
@@ -160,10 +165,7 @@ def kafkas(kafka: Kafka) -> None:
         admin.create_topics([NewTopic(topic, 1, 1, config=config)])[topic].result(30)
     keyed(kafka.address)
     transactions(kafka.address, "txn")
-    hanging = transactions(kafka.address, "hanging")
-    hanging.begin_transaction()
-    hanging.produce("hanging", b"never decided")
-    hanging.flush(30)
+    undecided(kafka.address, "hanging")
     checkpoint = kafka.data / names.CLEANER_CHECKPOINT
     until(lambda: checkpoint.exists() and b"compacted 0 " in checkpoint.read_bytes())
 
@@ -176,15 +178,34 @@ def keyed(address: str) -> None:
 
 
 def transactions(address: str, topic: str) -> confluent_kafka.Producer:
-    """Some that are committed, some that are aborted."""
-    producer = confluent_kafka.Producer({"bootstrap.servers": address, "transactional.id": f"writes-{topic}"})
+    """Some that are committed, some that are aborted, each with an offset of a group."""
+    producer = confluent_kafka.Producer(
+        {
+            "bootstrap.servers": address,
+            "transactional.id": f"writes-{topic}",
+            "transaction.timeout.ms": 900_000,  # so that one that is left open stays so
+        }
+    )
     producer.init_transactions(60)
+    members = confluent_kafka.Consumer({"bootstrap.servers": address, "group.id": TXN_GROUP})
     for n in range(12):
         producer.begin_transaction()
         for i in range(10):
             producer.produce(topic, b"%d-%d" % (n, i), timestamp=T0 + n)
+        place = confluent_kafka.TopicPartition("by-none", 0, n)
+        producer.send_offsets_to_transaction([place], members.consumer_group_metadata(), 60)
+        producer.flush(30)
         (producer.abort_transaction if n % 3 == 1 else producer.commit_transaction)(30)
+    members.close()
     return producer
+
+
+def undecided(address: str, topic: str) -> None:
+    """As above, and a last one whose producer goes away."""
+    producer = transactions(address, topic)
+    producer.begin_transaction()
+    producer.produce(topic, b"never decided")
+    producer.flush(30)
 
 
 def until(true: Callable[[], bool]) -> None:
@@ -205,7 +226,7 @@ def test_what_kafka_wrote_tierd_goes_on_with_and_gives_back(tmp_path: Path) -> N
     shutil.copytree(kafka.data, data)
     with running(data) as tierd:
         agree(tierd.address, answers)
-        assert committed(tierd.address) == offset == 300
+        assert committed(tierd.address) == offset == (300, 11)
         go_on(tierd.address)
         assert tierd.stop() == 0
     logs = [topic for topic in topics_in(data) if topic != "__cluster_metadata"]
@@ -213,10 +234,10 @@ def test_what_kafka_wrote_tierd_goes_on_with_and_gives_back(tmp_path: Path) -> N
         assert kafka.complaints() == []
         assert kafka.recovered_nothing(len(logs))
         answers = ask(kafka, tmp_path / "second.jsonl")
-        assert committed(kafka.address) == 450
+        assert committed(kafka.address) == (450, 11)
     with running(data) as tierd:
         agree(tierd.address, answers)
-        assert committed(tierd.address) == 450
+        assert committed(tierd.address) == (450, 11)
         assert tierd.stop() == 0
 
 
@@ -227,6 +248,8 @@ def go_on(address: str) -> None:
         traffic.produce_confluent(address, f"by-{codec}", more, **{"compression.type": codec})
     for topic in ("by-logappend", "by-prealloc", "txn"):
         traffic.produce_confluent(address, topic, traffic.stream(topic, 0, 300, 500))
+    transactions(address, "txn")
+    transactions(address, "hanging")  # first of all it ends the one that was left open
     traffic.group_confluent(address, "by-none", GROUP, 150)
 
 

@@ -1,0 +1,119 @@
+"""Ends of transactions as the broker writes them: readers wake, answers wait for the disk, what is refused."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from broker.client import Client, batch, offsets_of
+from broker.file_tier import FileTier
+from broker.running import Running, running
+from tierd.base.ids import TopicPartition
+from tierd.broker.markers import Markers
+from tierd.remote.view import Claim, ClaimState
+from tierd.wire.api import ApiKey
+from tierd.wire.errors import ErrorCode
+
+T = TopicPartition("t", 0)
+OFFSETS = TopicPartition("__consumer_offsets", 0)
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Running]:
+    with running(tmp_path) as started:
+        yield started
+
+
+@pytest.fixture
+def client(broker: Running) -> Iterator[Client]:
+    with Client(broker.address) as connected:
+        yield connected
+
+
+def begin(client: Client, **config: str) -> tuple[int, int]:
+    """A topic with a transaction of two records; its producer."""
+    assert client.create("t", **config).error_code == 0
+    told = client.call(
+        ApiKey.INIT_PRODUCER_ID, 5, transactional_id="x", transaction_timeout=60_000, producer_id=-1, producer_epoch=-1
+    )
+    producer = told.producer_id, told.producer_epoch
+    records = batch(2, producer_id=producer[0], producer_epoch=producer[1], base_sequence=0, attributes=0x10)
+    assert client.produce("t", records, version=12, transactional_id="x").error_code == 0
+    return producer
+
+
+def marker(client: Client, producer: tuple[int, int], *, topic: str = "t", commit: bool = True) -> int:
+    written = {
+        "producer_id": producer[0],
+        "producer_epoch": producer[1],
+        "transaction_result": commit,
+        "topics": [{"name": topic, "partition_indexes": [0]}],
+        "coordinator_epoch": 9,
+    }
+    told = client.call(ApiKey.WRITE_TXN_MARKERS, 1, markers=[written])
+    return int(told.markers[0].topics[0].partitions[0].error_code)
+
+
+def test_a_reader_of_committed_records_wakes_at_the_end(broker: Running, client: Client) -> None:
+    producer = begin(client)
+    with Client(broker.address) as reader:
+        reader.send_fetch([("t", 0, 0, 1 << 20)], max_wait=15_000, isolation_level=1)
+        assert marker(client, producer) == 0
+        [row] = reader.fetched()
+    assert (offsets_of(row.records), row.last_stable_offset, row.high_watermark) == ([0, 1, 2], 3, 3)
+
+
+def test_an_end_that_is_there_already_is_not_written_again(broker: Running, client: Client) -> None:
+    producer = begin(client)
+    for _ in range(2):
+        assert marker(client, producer, commit=False) == 0
+        assert broker.log("t").log_end == 3
+
+
+def test_the_answer_waits_for_the_disk_where_the_topic_asks_for_it(broker: Running, client: Client) -> None:
+    producer = begin(client, tierd_acks_durability="disk")
+    log = broker.log("t")
+    assert (log.last_stable, log.recovery_point) == (0, 2)
+    assert marker(client, producer) == 0
+    assert (log.last_stable, log.recovery_point, log.log_end) == (3, 3, 3)
+
+
+def test_refusals(broker: Running, client: Client) -> None:
+    producer_id, epoch = begin(client)
+    assert marker(client, (producer_id, epoch), topic="nope") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert marker(client, (producer_id, epoch - 1)) == ErrorCode.INVALID_PRODUCER_EPOCH
+    broker.log("t").failed = "an fsync failed"
+    assert marker(client, (producer_id, epoch)) == ErrorCode.KAFKA_STORAGE_ERROR
+    assert broker.log("t").last_stable == 0
+
+
+class UnreadableOffsets:
+    async def ready(self, partition: int) -> bool:
+        return False
+
+    def ended(self, partition: int, producer_id: int, *, commit: bool) -> None:
+        raise AssertionError("nothing was written")
+
+
+def test_offsets_that_cannot_be_read_wait_and_the_rest_goes_on(broker: Running, client: Client) -> None:
+    producer_id, epoch = begin(client)
+    markers = Markers(
+        broker.partitions,
+        None,
+        broker.clock,
+        broker.broker.commits,
+        UnreadableOffsets(),
+        appended=broker.broker.housekeeping.appended,
+    )
+    done = broker.run(markers.write(producer_id, epoch, 0, True, [OFFSETS, T]))
+    assert done == {OFFSETS: ErrorCode.NOT_LEADER_OR_FOLLOWER, T: ErrorCode.NONE}
+    assert broker.log("t").last_stable == 3
+
+
+def test_who_has_lost_the_bucket_ends_nothing(tmp_path: Path) -> None:
+    tier = FileTier(tmp_path / "held")
+    with running(tmp_path, tier) as broker, Client(broker.address) as client:
+        producer = begin(client)
+        tier.claim = Claim(state=ClaimState.LOST, epoch=1, detail="somebody else")
+        assert marker(client, producer) == ErrorCode.KAFKA_STORAGE_ERROR
+        assert broker.log("t").log_end == 2

@@ -26,7 +26,7 @@ from tierd.storage.progress import Meter
 from tierd.storage.recall import recall
 from tierd.storage.recovery import Cut, Recovery, rebuild_indexes, walk_segment
 from tierd.storage.roll import remove_files
-from tierd.storage.segment import Segment, read_indexes
+from tierd.storage.segment import Segment, is_sealed, read_indexes
 from tierd.storage.segments import Segments
 from tierd.storage.snapshots import Snapshots
 
@@ -111,7 +111,7 @@ class _Loader:
         snapshots = Snapshots(self._directory, self._disk, files.of[Suffix.SNAPSHOT])
         lineage = Lineage.load(self._directory, self._disk)
         log_end = self._open_active(segments.active, files) if self._given.clean else None
-        first = len(segments) if log_end is not None else segments.find(self._recover_from(segments))
+        first = len(segments) if log_end is not None else self._first_to_recover(segments)
         self._rebuild_missing_indexes(segments, files, first)
         rebuilt = lineage is None
         if lineage is None:
@@ -137,9 +137,13 @@ class _Loader:
             segments, recovery.producers, lineage, snapshots, log_start, log_end, point, recovery.cuts, forgetful
         )
 
-    def _recover_from(self, segments: Segments) -> int:
-        # A clean stop whose active segment turns out broken: that one is read again.
-        return segments.active.base if self._given.clean else self._given.recovery_point
+    def _first_to_recover(self, segments: Segments) -> int:
+        if self._given.clean:
+            return len(segments) - 1  # its active segment turns out broken: that one is read again
+        first = segments.find(self._given.recovery_point)
+        while first > 0 and not is_sealed(segments[first - 1]):
+            first -= 1  # its batches were on the disk when it was still active, its indexes not yet
+        return first
 
     def _segment(self, base: int, files: PartitionFiles) -> Segment:
         segment = Segment(self._directory, base, self._context.fds)

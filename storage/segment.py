@@ -271,6 +271,16 @@ def _has_time(segment: Segment) -> bool:
         return parse_header(os.pread(file.fileno(), HEADER_BYTES, 0), 0, segment.where).max_timestamp_ms > 0
 
 
+def is_sealed(segment: Segment) -> bool:
+    """Whether the last entry of its time index is the one that closing it has written. Only of a closed segment; an
+    index that is damaged in another way is not judged. Raises OSError."""
+    path = segment.path(Suffix.TIME_INDEX)
+    if not path.exists():
+        return True
+    last = _tail(path, TIME_ENTRY_BYTES)
+    return any(last[-TIME_ENTRY_BYTES:]) if last else not (segment.size_bytes and _has_time(segment))
+
+
 def _tail(path: Path, entry_bytes: int) -> bytes:
     """The last entry of an index of a closed segment; all of it where it still ends in the room of an active one."""
     with path.open("rb", buffering=0) as file:

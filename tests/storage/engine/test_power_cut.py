@@ -138,6 +138,43 @@ def test_power_cut_at_every_step(part: int, tmp_path: Path) -> None:
             shutil.rmtree(root)
 
 
+def flush_and_roll(place: Place) -> None:
+    """All is on the disk and noted so while the segment is still active; then it is closed."""
+    directory = place.open()
+    log = place.new_log(directory)
+    promise = Promise()
+    promise.append(log, 3)
+    promise.flush(log, active=True)
+    directory.write_checkpoints()
+    log.roll()
+    promise.append(log, 1)
+    directory.close(clean=False)
+
+
+@pytest.mark.parametrize("lose", [False, True])
+def test_power_cut_before_a_closed_segments_indexes_are_whole(lose: bool, tmp_path: Path) -> None:
+    whole = tmp_path / "whole"
+    whole.mkdir()
+    disk = ModelDisk(whole)
+    flush_and_roll(Place(whole, TIERED, disk=disk))
+    rolled = disk.trace.index(f"create {6:020d}.log")
+    for dies_at in range(rolled, disk.steps + 1):
+        root = tmp_path / "life"
+        root.mkdir()
+        disk = ModelDisk(root, dies_at)
+        with pytest.raises(PowerCut):
+            flush_and_roll(Place(root, TIERED, disk=disk))
+        if lose:
+            disk.lose_unsynced()
+        directory = Place(root, TIERED, disk=ModelDisk(root)).open()
+        log = directory.logs[TP]
+        assert log.log_end == 6
+        for view in log.closed():
+            assert view.largest_timestamp_ms == T0 + 5
+        directory.close(clean=True)
+        shutil.rmtree(root)
+
+
 @dataclass
 class Seed:
     snapshot: bytes

@@ -20,7 +20,7 @@ from tierd.broker.looking import Behind, TooMuchWaits
 from tierd.broker.partition import Partition
 from tierd.broker.partitions import Partitions
 from tierd.broker.ports import RemoteTier
-from tierd.broker.produce_gate import NoTransactions, ProduceGate, Question, Refusals
+from tierd.broker.produce_gate import ProduceGate, Question, Refusals
 from tierd.broker.transactions.ports import Verifier
 from tierd.remote.view import ClaimState
 from tierd.storage.errors import AppendRefused, StorageFailed, TransactionRefused
@@ -66,7 +66,7 @@ class Produce:
         commits: Commits,
         behind: Behind[Late],
         *,
-        verifier: Verifier | None = None,
+        verifier: Verifier,
         appended: Callable[[Partition], None],
     ) -> None:
         self._partitions = partitions
@@ -75,7 +75,7 @@ class Produce:
         self._tier = tier
         self._appended = appended
         self._commits = commits
-        self._gate = ProduceGate(partitions, verifier or NoTransactions())
+        self._gate = ProduceGate(partitions, verifier)
         self._behind = behind
         self._waits: list[tuple[PartitionProduced, Committed]] = []
         """Rows of the request in work whose batches must be on the disk before it is answered."""

@@ -5,7 +5,7 @@ of a transaction in a partition the coordinator is asked. In between nothing is 
 """
 
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from tierd.base.ids import TopicPartition
@@ -25,26 +25,6 @@ _UNREACHABLE = frozenset(
 )
 
 Refusals = Mapping[TopicPartition, ErrorCode]
-
-
-class NoTransactions:
-    """A verifier that knows of no transaction."""
-
-    def covers(
-        self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Iterable[TopicPartition]
-    ) -> bool:
-        return False
-
-    async def verify(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        partitions: Iterable[TopicPartition],
-        *,
-        add: bool,
-    ) -> Refusals:
-        return dict.fromkeys(partitions, ErrorCode.TRANSACTION_ABORTABLE)
 
 
 class Question(NamedTuple):

@@ -21,6 +21,7 @@ from tierd.wire.errors import ErrorCode
 from tierd.wire.header import RequestHeader
 
 from .fake_log import FakeLog, FakeNodes, FakeTopics
+from .fake_verifier import OneTransaction
 
 
 class Rig:
@@ -36,7 +37,7 @@ class Rig:
         self.coordinator = Coordinator(self.log, self.clock, limits=limits)
         ids = itertools.count(1)
         handlers = GroupHandlers(
-            self.coordinator, self.topics, self.nodes, verifier=verifier, new_id=lambda: f"id{next(ids)}"
+            self.coordinator, self.topics, self.nodes, verifier=verifier or OneTransaction(), new_id=lambda: f"id{next(ids)}"
         )
         self._table = {**handlers.table(), **GroupAdmin(self.coordinator, self.topics).table()}
 

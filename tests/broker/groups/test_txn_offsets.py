@@ -1,11 +1,9 @@
 """TxnOffsetCommit through the handlers: who may, what is seen when, and the same after a restart."""
 
-from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
-from tierd.base.ids import TopicPartition
 from tierd.broker.groups.codec import encode_commit_key
 from tierd.broker.groups.model import GroupLimits
 from tierd.broker.groups.txn_store import TransactionalOffsets
@@ -15,26 +13,10 @@ from tierd.wire.api import ApiKey
 from tierd.wire.errors import ErrorCode
 
 from .fake_log import FakeLog
+from .fake_verifier import OneTransaction
 from .rig import Rig, commit, error_of_commit, fetched, lonely_member, request, run
 
 PRODUCER = 7
-
-
-class OneTransaction:
-    """Knows the transaction of `PRODUCER`; says what it was asked."""
-
-    def __init__(self, answer: ErrorCode = ErrorCode.NONE) -> None:
-        self.answer = answer
-        self.asked: list[tuple[str, bool]] = []
-
-    def covers(self, transactional_id: str, producer_id: int, epoch: int, partitions: Iterable[TopicPartition]) -> bool:
-        return False
-
-    async def verify(
-        self, transactional_id: str, producer_id: int, epoch: int, partitions: Iterable[TopicPartition], *, add: bool
-    ) -> dict[TopicPartition, ErrorCode]:
-        self.asked += [(str(place), add) for place in partitions]
-        return {} if self.answer is ErrorCode.NONE else dict.fromkeys(partitions, self.answer)
 
 
 def txn_commit(version: int, offset: int, *, topic: str = "t1", producer: int = PRODUCER, **who: Any) -> Any:

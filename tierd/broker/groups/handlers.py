@@ -13,7 +13,6 @@ from tierd.broker.groups.offset_handlers import OffsetHandlers
 from tierd.broker.groups.ports import Nodes, Topics
 from tierd.broker.groups.shard import Shard
 from tierd.broker.groups.txn_offsets import TxnOffsets
-from tierd.broker.produce_gate import NoTransactions
 from tierd.broker.transactions.ports import Verifier
 from tierd.wire.api import ApiKey
 from tierd.wire.errors import ErrorCode
@@ -40,14 +39,14 @@ class GroupHandlers:
         topics: Topics,
         nodes: Nodes,
         *,
-        verifier: Verifier | None = None,
+        verifier: Verifier,
         new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
     ) -> None:
         self._coordinator = coordinator
         self._nodes = nodes
         self._new_id = new_id
         self._offsets = OffsetHandlers(coordinator, topics)
-        self._txn_offsets = TxnOffsets(coordinator, self._offsets, verifier or NoTransactions())
+        self._txn_offsets = TxnOffsets(coordinator, self._offsets, verifier)
 
     def table(self) -> dict[ApiKey, Handler]:
         """What a dispatcher needs."""

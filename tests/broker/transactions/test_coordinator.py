@@ -93,8 +93,8 @@ def test_a_second_producer_aborts_what_the_first_has_open() -> None:
         assert await refusal(rig.transactions.init("x", TIMEOUT_MS, None)) is busy
         await rig.until("x", S.COMPLETE_ABORT)
         second = Producer(*await rig.transactions.init("x", TIMEOUT_MS, None))
-        assert second == Producer(first.id, 3)
-        assert rig.markers.written[A] == [(first.id, 2, False)]
+        assert second == Producer(first.id, 2)
+        assert rig.markers.written[A] == [(first.id, 1, False)]
         fenced = ErrorCode.PRODUCER_FENCED
         assert await refusal(rig.transactions.end("x", first, commit=True, version=TV2)) is fenced
         assert await refusal(rig.transactions.add("x", first, [A], version=TV2)) is fenced
@@ -330,9 +330,11 @@ def test_a_transaction_that_takes_too_long_is_aborted() -> None:
         rig.clock.advance(1)
         await rig.transactions.step()
         await rig.until("x", S.COMPLETE_ABORT)
-        assert rig.markers.written[A] == [(producer.id, 2, False)]
-        assert await refusal(rig.transactions.end("x", producer, commit=True, version=TV2)) is ErrorCode.PRODUCER_FENCED
-        assert await rig.transactions.init("x", TIMEOUT_MS, None) == (producer.id, 3)
+        assert rig.markers.written[A] == [(producer.id, 1, False)]
+        late = rig.transactions.end("x", producer, commit=True, version=TV2)
+        assert await refusal(late) is ErrorCode.INVALID_TXN_STATE
+        assert await rig.transactions.init("x", TIMEOUT_MS, producer) == (producer.id, 1)
+        assert await rig.transactions.init("x", TIMEOUT_MS, None) == (producer.id, 2)
 
     run(work)
 
@@ -372,7 +374,7 @@ def test_ids_that_nobody_uses_are_forgotten() -> None:
 def test_what_produce_is_told() -> None:
     async def work(rig: Rig) -> None:
         verify = rig.transactions.verify
-        mapping, fenced = ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.INVALID_PRODUCER_EPOCH
+        mapping, fenced = ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.PRODUCER_FENCED
         assert await verify("x", 1, 0, [A, B], add=True) == {A: mapping, B: mapping}
         producer = Producer(*await rig.transactions.init("x", TIMEOUT_MS, None))
         assert await verify("x", producer.id, 0, [A], add=False) == {A: ErrorCode.TRANSACTION_ABORTABLE}

@@ -180,23 +180,30 @@ def test_init_with_no_epoch_left(given: Producer | None) -> None:
         assert machine.init(made, retried, 10, fresh, T).told == (99, 0)
 
 
-def test_init_aborts_what_goes_on() -> None:
-    ongoing = transaction(S.ONGOING)
+@pytest.mark.parametrize("version", [TV1, TV2])
+def test_init_aborts_what_goes_on(version: int) -> None:
+    ongoing = transaction(S.ONGOING, version=version)
     aborting = machine.init(ongoing, None, 10, fresh, T)
-    assert (aborting.state, aborting.producer_epoch, aborting.partitions) == (S.PREPARE_ABORT, 7, frozenset({A}))
-    for given in (None, Producer(7, 5), Producer(7, 7)):
+    assert (aborting.state, aborting.producer_epoch, aborting.partitions) == (S.PREPARE_ABORT, 6, frozenset({A}))
+    for given in (None, Producer(7, 5), Producer(7, 6)):
         with pytest.raises(Refused) as refused:
             machine.init(aborting, given, 10, fresh, T)
         assert refused.value.code is BUSY
     done = machine.complete(aborting, T)
-    # Its old producer is shut out whatever it asks.
-    assert code(done, 5, False) == code(done, 5, True) == code(aborting, 5, False) == PF
-    with pytest.raises(Refused):
-        machine.init(done, Producer(7, 5), 10, fresh, T)
-    assert machine.init(done, None, 10, fresh, T).told == (7, 8)
+    with pytest.raises(Refused) as refused:
+        machine.add(done, Producer(7, 5), [A], version, T)
+    assert refused.value.code is PF
+    assert code(done, 5, True, version) == (ITS if version == TV2 else PF)
+    # The one whose transaction it was may go on, until another one has a newer epoch.
+    assert machine.init(done, Producer(7, 5), 10, fresh, T).told == (7, 6)
+    newer = machine.init(done, None, 10, fresh, T)
+    assert newer.told == (7, 7)
+    for epoch in (5, 6):
+        with pytest.raises(Refused):
+            machine.init(newer, Producer(7, epoch), 10, fresh, T)
 
 
-@pytest.mark.parametrize("epoch", [LAST_EPOCH - 1, LAST_EPOCH, MAX_EPOCH])
+@pytest.mark.parametrize("epoch", [LAST_EPOCH, MAX_EPOCH])
 def test_fencing_stops_at_the_last_epoch(epoch: int) -> None:
     done = machine.complete(machine.fence(transaction(S.ONGOING, epoch), T), T)
     assert (done.producer_id, done.producer_epoch) == (7, MAX_EPOCH)

@@ -139,8 +139,7 @@ class Transactions:
                 return dict.fromkeys(missing, ErrorCode.TRANSACTION_ABORTABLE)
             await self.add(transactional_id, given, wanted, version=TV2)
         except Refused as error:
-            fenced = error.code is ErrorCode.PRODUCER_FENCED
-            return dict.fromkeys(wanted, ErrorCode.INVALID_PRODUCER_EPOCH if fenced else error.code)
+            return dict.fromkeys(wanted, error.code)
         # Something else may have had its turn since: a time-out.
         still = self.covers(transactional_id, producer_id, producer_epoch, wanted)
         return {} if still else dict.fromkeys(wanted, ErrorCode.CONCURRENT_TRANSACTIONS)

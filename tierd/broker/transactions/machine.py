@@ -172,12 +172,13 @@ def _prepare(old: Transaction, commit: bool, version: int, fresh_id: FreshId, no
 
 
 def fence(old: Transaction, now_ms: int) -> Transaction:
-    """Abort what goes on and shut its producer out: a time-out, or a second producer of the same id.
+    """Abort what goes on: a time-out, or InitProducerId. Its batches that are still on their way come too late.
 
-    The epoch goes up by two, as in Kafka: what its producer then asks for is not taken for a retry.
+    As in Kafka 4.3 its producer may ask for the new epoch (InitProducerId with the old one), until another producer is
+    given a newer one.
     """
-    raised = min(old.producer_epoch + 1, MAX_EPOCH)
-    changes = {"producer_epoch": min(raised + 1, MAX_EPOCH), "last_epoch": raised, "client_version": TV2}
+    epoch = min(old.producer_epoch + 1, MAX_EPOCH)
+    changes = {"producer_epoch": epoch, "last_epoch": old.producer_epoch, "client_version": TV2}
     return _step(old, State.PREPARE_ABORT, now_ms, **changes)
 
 

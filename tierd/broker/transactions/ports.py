@@ -71,9 +71,9 @@ class Verifier(Protocol):
         *add*: the client speaks TV2 (Produce 12, TxnOffsetCommit 5 and above), so the partitions become part of the
         transaction, durably, before this returns. Otherwise the client has added them before.
 
-        Codes, as Kafka's coordinator gives them: INVALID_PRODUCER_ID_MAPPING, INVALID_PRODUCER_EPOCH,
+        Codes, as Kafka's coordinator gives them: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED,
         CONCURRENT_TRANSACTIONS (the last one is still being ended), TRANSACTION_ABORTABLE (not added before),
         COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS. Older versions of Produce know fewer: the caller
-        translates (TRANSACTION_ABORTABLE to INVALID_TXN_STATE below version 11, what can be retried to
-        NOT_ENOUGH_REPLICAS below 12).
+        translates (PRODUCER_FENCED to INVALID_PRODUCER_EPOCH, TRANSACTION_ABORTABLE to INVALID_TXN_STATE below version
+        11, what can be retried to NOT_ENOUGH_REPLICAS below 12).
         """

@@ -54,9 +54,15 @@ class Throttled(RemoteUnavailable):
 class AccessRefused(RemoteUnavailable):
     """Credentials are missing, expired or not allowed this; may heal when they are renewed, so it counts as away."""
 
+    at_once = True
+    """False when tries before it may have had an effect."""
+
 
 class BucketMissing(RemoteUnavailable):
     """The bucket or directory itself is not there; the operator must make it or correct the URL."""
+
+    at_once = True
+    """As with AccessRefused."""
 
 
 class BucketFull(RemoteUnavailable):

@@ -47,7 +47,8 @@ class Retrier:
         while True:
             try:
                 return request(failures)
-            except (AccessRefused, BucketMissing):
+            except (AccessRefused, BucketMissing) as error:
+                error.at_once = failures == 0
                 raise
             except RemoteUnavailable as error:
                 failures += 1

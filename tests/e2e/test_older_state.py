@@ -53,6 +53,22 @@ def _file(folder: Path, topic: str) -> bytes:
     return path.read_bytes()
 
 
+def test_a_lost_state_directory_without_the_bucket_says_what_is_missing(tmp_path: Path) -> None:
+    with running(tmp_path / "data", f"file:{tmp_path / 'bucket'}", *SMALL) as tierd:
+        tiers.fill(tierd, "t", 2)
+        tiers.copy(tierd, roll=True)
+        tiers.evict(tierd)
+        start = tierd.partition("t")["local_start"]
+        assert start > 0
+        assert tierd.stop() == 0
+    shutil.rmtree(tmp_path / "data.tierd")
+    with running(tmp_path / "data") as bare:
+        said = bare.log.read_text()
+        assert "partitions begin above offset 0" in said
+        assert f"t-0 from {start}" in said
+        assert bare.stop() == 0
+
+
 def test_only_tiered_partitions_have_heads_and_are_listed(tmp_path: Path) -> None:
     folder = tmp_path / "bucket"
     with running(tmp_path / "data", f"file:{folder}", *SMALL, *QUICK) as tierd:

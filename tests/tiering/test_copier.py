@@ -17,6 +17,7 @@ from tierd.base.errors import CorruptFile, RemoteUnavailable
 from tierd.base.ids import PartitionId, Uuid
 from tierd.config.topic import TopicSettings
 from tierd.remote.crc import crc32c
+from tierd.remote.errors import AccessRefused
 from tierd.remote.indexes import split_indexes
 from tierd.remote.keys import Keys
 from tierd.remote.manifest import parse_manifest
@@ -238,6 +239,38 @@ def test_a_copy_given_up_says_so_and_leaves_a_row(small_parts: Bench) -> None:
     assert [row.state for row in small_parts.catalog.segments(view.id)] == [CopyState.DELETE_STARTED]
     assert small_parts.objects() == set()
     assert list(small_parts.store.list_uploads("")) == []
+
+
+@pytest.mark.parametrize("part_bytes", [1000, 16 * 1024 * 1024])
+def test_what_the_bucket_refuses_at_once_leaves_no_row(tmp_path: Path, part_bytes: int) -> None:
+    view = view_of(golden("kafka") / "clean" / "codec-none-0", SETTINGS)
+    bench = Bench(tmp_path, part_bytes)
+
+    def refuse(operation: str, key: str) -> None:
+        raise AccessRefused("403: read only")
+
+    bench.store.before = refuse
+    with pytest.raises(AccessRefused):
+        bench.copier(view, view.closed[0]).run()
+    assert bench.catalog.segments(view.id) == []
+    bench.close()
+
+
+@pytest.mark.parametrize("taken", [".log", ".indexes"])
+def test_what_the_bucket_has_taken_in_part_keeps_its_row(tmp_path: Path, taken: str) -> None:
+    view = view_of(golden("kafka") / "clean" / "codec-none-0", SETTINGS)
+    bench = Bench(tmp_path, 16 * 1024 * 1024)
+
+    def refuse(operation: str, key: str) -> None:
+        if not key.endswith(taken):
+            raise AccessRefused("403")
+
+    bench.store.before = refuse
+    with pytest.raises(AccessRefused):
+        bench.copier(view, view.closed[0]).run()
+    bench.store.before = lambda operation, key: None
+    assert bench.objects() <= owned_keys(bench, view.id)
+    bench.close()
 
 
 def owned_keys(bench: Bench, part: PartitionId) -> set[str]:

@@ -6,6 +6,7 @@ Both processes call `to_stderr` once; library code only calls `logging.getLogger
 import json
 import logging
 import sys
+from collections.abc import Hashable
 from datetime import UTC, datetime
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
@@ -36,3 +37,24 @@ def to_stderr(level: str) -> None:
 def _fact(value: object) -> str:
     text = str(value)
     return json.dumps(text) if not text or any(c.isspace() or c in '="' for c in text) else text
+
+
+class Doubling:
+    """Which of many equal failures are worth a line: the first, then each one that doubles their number."""
+
+    def __init__(self) -> None:
+        self._times: dict[Hashable, int] = {}
+
+    def failed(self, key: Hashable) -> int | None:
+        """How often *key* has failed when that is to be said, else None."""
+        if len(self._times) > _KEYS:
+            self._times.clear()
+        times = self._times[key] = self._times.get(key, 0) + 1
+        return times if times & (times - 1) == 0 else None
+
+    def well(self, key: Hashable) -> None:
+        """It works again."""
+        self._times.pop(key, None)
+
+
+_KEYS = 10_000

@@ -199,10 +199,21 @@ class Partitions:
             )
             self.registry.add(row)
             log.info("topic adopted", extra={"topic": name, "topic_id": str(row.id), "partitions": sorted(logs)})
+            self._say_what_is_missing(name, logs)
         elif max(logs, default=-1) >= row.partitions:
             row = replace(row, partitions=max(logs) + 1)
             self.registry.set_partitions(row.id, row.partitions)
         return row
+
+    def _say_what_is_missing(self, topic: str, logs: Mapping[int, Log]) -> None:
+        """Without a registry and without a bucket nobody knows whether the rest lies somewhere."""
+        above = [f"{topic}-{number} from {one.local_start}" for number, one in sorted(logs.items()) if one.local_start]
+        if above and not self.defaults.tiering:
+            log.error(
+                "partitions begin above offset 0, and no registry says why: if what is below lies in a bucket, "
+                "stop, and start with --remote and the --state that belongs to this --data",
+                extra={"partitions": ", ".join(above)},
+            )
 
     def _open_topic(self, row: TopicRow, logs: Mapping[int, Log]) -> None:
         topic = Topic(row, self.defaults.resolve(row.name, row.config, adopted=row.adopted))

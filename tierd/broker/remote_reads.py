@@ -9,7 +9,8 @@ import logging
 from dataclasses import dataclass
 
 from tierd.base.clock import Clock
-from tierd.base.errors import CorruptFile, RemoteUnavailable
+from tierd.base.errors import CorruptFile, RemoteUnavailable, TierdError
+from tierd.base.logs import Doubling
 from tierd.broker.counters import Counters
 from tierd.broker.partition import Partition
 from tierd.broker.ports import RemoteTier
@@ -44,6 +45,7 @@ class RemoteReads:
         self._clock = clock
         self._counters = counters
         self._left: dict[Key, asyncio.Task[LogSlice]] = {}
+        self._failing = Doubling()
 
     def begin(self, want: RemoteWant) -> "asyncio.Task[LogSlice]":
         """The read of *want*: one that an earlier fetch left behind, or a new one. The caller takes or leaves it."""
@@ -82,16 +84,23 @@ class RemoteReads:
                 partition.id, want.offset, max_bytes=want.max_bytes, stop=want.stop, committed=want.committed
             )
         except RemoteUnavailable as error:
-            self._counters.remote_reads_failed += 1
-            log.warning("remote read failed", extra={"partition": str(partition), "why": str(error)})
+            self._failed(want, logging.WARNING, "remote read failed", error)
             raise
         except CorruptFile as error:
-            self._counters.remote_reads_failed += 1
             partition.silent_ms = None
-            log.error("remote data is corrupt", extra={"partition": str(partition), "why": str(error)})
+            self._failed(want, logging.ERROR, "remote data is corrupt", error)
             raise
         partition.silent_ms = None
+        self._failing.well((partition.id, want.offset))
         return slice_
+
+    def _failed(self, want: RemoteWant, level: int, what: str, error: TierdError) -> None:
+        """Clients ask for the same again and again: not every time is worth a line."""
+        self._counters.remote_reads_failed += 1
+        times = self._failing.failed((want.partition.id, want.offset))
+        if times is not None:
+            facts = {"partition": str(want.partition), "offset": want.offset, "times": times, "why": str(error)}
+            log.log(level, what, extra=facts)
 
     def _note_try(self, partition: Partition) -> None:
         now = self._clock.monotonic_ms()

@@ -144,6 +144,13 @@ class Catalog:
                 _insert(db, replace(segment, state=CopyState.DELETE_STARTED, due_ms=due_ms))
                 _touch_head(db, segment.remote.part)
 
+    def never_sent(self, segment: CatalogSegment) -> None:
+        """A COPY_STARTED of which the bucket has taken nothing is as if it had not been."""
+        key = (*_key(segment.remote.part), segment.remote.base, segment.remote.segment_id.raw)
+        started = int(CopyState.COPY_STARTED)
+        with self._commit() as db:
+            db.execute(f"DELETE FROM segments {_OF} AND base = ? AND segment_id = ? AND state = {started}", key)  # noqa: S608
+
     def deleted(self, *segments: CatalogSegment) -> None:
         """DELETE_FINISHED: every object is confirmed gone, the rows go too."""
         with self._commit() as db:

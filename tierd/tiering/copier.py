@@ -29,7 +29,7 @@ from tierd.storage.view import PartitionView, SegmentView
 from tierd.tiering import sidecars
 from tierd.tiering.buffers import PartBuffers
 from tierd.tiering.catalog import Catalog
-from tierd.tiering.log_upload import LogUpload, compare
+from tierd.tiering.log_upload import LogUpload, compare, refused_at_once
 from tierd.tiering.rows import NO_LAYOUT, CatalogSegment
 from tierd.tiering.segments import RemoteSegment
 from tierd.tiering.states import CopyState
@@ -86,6 +86,8 @@ class Copier:
         self._stopping = stopping
         self._on_bytes = on_bytes
         self._begun_ms = parts.clock.monotonic_ms()
+        self._indexes_sent = False
+        self._nothing_there = False
         self._path = view.directory / names.log_file(segment.base)
         self._name = SegmentName(
             view.name.topic, view.id.topic_id, view.id.partition, segment.base, Uuid(os.urandom(16))
@@ -97,7 +99,7 @@ class Copier:
 
         Raises CorruptFile (the local segment is rotten), RemoteUnavailable (try again later), Abandoned, OSError.
         Afterwards the catalog names whatever lies in the bucket: COPY_STARTED when the commit's outcome is unknown,
-        DELETE_STARTED when nothing was committed.
+        DELETE_STARTED when nothing was committed, no row when the bucket refused all of it.
         """
         row = self._first_row()
         if self._segment.size_bytes == 0:
@@ -108,7 +110,10 @@ class Copier:
         try:
             ready, manifest = self._upload(row)
         except (TierdError, OSError):
-            self._give_up(row)
+            if self._nothing_there:
+                self._parts.catalog.never_sent(row)
+            else:
+                self._give_up(row)
             raise
         return self._commit(ready, manifest)
 
@@ -165,8 +170,9 @@ class Copier:
                 largest_offset = _first_largest(walker, fd, str(self._path))
             ready = self._send_indexes(row, walker, crc, largest_offset)
             log = sending.finish()
-        except (TierdError, OSError):
+        except (TierdError, OSError) as error:
             sending.abort()
+            self._nothing_there = refused_at_once(error) and not self._indexes_sent and sending.nothing_there
             raise
         ready = replace(ready, remote=replace(ready.remote, log_etag=log.etag))
         self._check_going()
@@ -207,6 +213,7 @@ class Copier:
         ready = replace(row, remote=remote, records=walker.records)
         self._check_going()
         stored = self._parts.store.put(remote.indexes_key, body, crc32c=crc, metadata=to_metadata(self._extras(ready)))
+        self._indexes_sent = True
         compare(stored, len(body), crc)
         return replace(ready, remote=replace(remote, indexes_etag=stored.etag))
 

@@ -270,8 +270,8 @@ class Copying:
         if isinstance(error, CorruptFile) or not isinstance(error, RemoteUnavailable):
             pause_ms = limit_ms
         pause_s = pause_ms / 1000 * random.uniform(0.5, 1)  # noqa: S311 (jitter)
-        facts = {"partition": str(part), "base": segment.base, "failures": attempt.failures, "pause_s": pause_s}
-        log.warning("copy failed: %s", error, extra=facts)
+        facts = {"base": segment.base, "failures": attempt.failures, "pause_s": pause_s}
+        log.warning("copy failed: %s", error, extra={"partition": self._state.name_of(part), **facts})
         attempt.timer = asyncio.get_running_loop().call_later(pause_s, self._again, part, attempt)
 
     def _again(self, part: PartitionId, attempt: Attempt) -> None:

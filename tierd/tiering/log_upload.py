@@ -14,7 +14,7 @@ from typing import Any
 
 from tierd.base.errors import CorruptFile, TierdError
 from tierd.remote.crc import combine, crc32c
-from tierd.remote.errors import Damaged
+from tierd.remote.errors import AccessRefused, BucketMissing, Damaged
 from tierd.remote.store import ObjectInfo, ObjectStore, Upload
 from tierd.tiering.buffers import PartBuffers
 from tierd.tiering.walk import SegmentWalker
@@ -76,6 +76,13 @@ class LogUpload:
             with suppress(TierdError):  # the catalog's row names the parts; its delete aborts them
                 self._parts.abort()
 
+    @property
+    def nothing_there(self) -> bool:
+        """After `abort`: no request of it can have left anything in the bucket."""
+        if self._parts is not None:
+            return False
+        return self._whole is None or self._whole.cancelled() or refused_at_once(self._whole.exception())
+
     # --- a small segment: one PUT ------------------------------------------------------------------------------------
     def _send_whole(self, fd: int) -> None:
         buffer = self.buffers.take()
@@ -128,6 +135,11 @@ class LogUpload:
             self.walker.feed(step)
             crc = crc32c(step, crc)
         return crc
+
+
+def refused_at_once(error: BaseException | None) -> bool:
+    """The bucket has said no, and no earlier try of the same request is in doubt: nothing was stored."""
+    return isinstance(error, AccessRefused | BucketMissing) and error.at_once
 
 
 def compare(info: ObjectInfo, size_bytes: int, crc: int) -> None:

@@ -177,7 +177,7 @@ class Retention:
         for row in rows:
             state.forget(row.remote.segment_id)
         gone = await state.blocking(lambda: deletion.delete_segments(state.bucket, state.catalog, rows, now_ms=now_ms))
-        log.info("remote segments deleted", extra={"partition": str(part), "segments": gone})
+        log.info("remote segments deleted", extra={"partition": state.name_of(part), "segments": gone})
         state.tell(part)
 
     def _release_deleted_topics(self) -> None:

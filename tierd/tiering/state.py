@@ -84,6 +84,14 @@ class TierState:
             return False
         return self.held
 
+    def name_of(self, part: PartitionId) -> str:
+        """Topic and partition, as people know it."""
+        view = self.views.get(part)
+        if view is not None:
+            return str(view.name)
+        row = self.catalog.partition(part)
+        return str(part) if row is None else f"{row.topic}-{part.partition}"
+
     def tell(self, part: PartitionId) -> None:
         """Tell the broker what the bucket has of *part* now."""
         self.local.remote_changed(self.catalog.remote_partition(part))

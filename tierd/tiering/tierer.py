@@ -226,7 +226,7 @@ class Tierer:
         """Write the head now. Raises RemoteUnavailable when that cannot be (yet)."""
         if not await self.state.owned() or not await self.publisher.heads([part]):
             raise RemoteUnavailable(
-                f"the head of {part} could not be written: {self.state.claim.detail or 'try again'}"
+                f"the head of {self.state.name_of(part)} could not be written: {self.state.claim.detail or 'try again'}"
             )
 
     # --- questions ---------------------------------------------------------------------------------------------------

@@ -37,7 +37,11 @@ class Rig:
         self.coordinator = Coordinator(self.log, self.clock, limits=limits)
         ids = itertools.count(1)
         handlers = GroupHandlers(
-            self.coordinator, self.topics, self.nodes, verifier=verifier or OneTransaction(), new_id=lambda: f"id{next(ids)}"
+            self.coordinator,
+            self.topics,
+            self.nodes,
+            verifier=verifier or OneTransaction(),
+            new_id=lambda: f"id{next(ids)}",
         )
         self._table = {**handlers.table(), **GroupAdmin(self.coordinator, self.topics).table()}
 

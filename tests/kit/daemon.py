@@ -50,8 +50,8 @@ class Daemon:
 
     @property
     def environment(self) -> dict[str, str]:
-        path = os.pathsep.join([str(LEAN), *filter(None, [os.environ.get("PYTHONPATH")])])
-        return {**os.environ, "PYTHONPATH": path, **self.env}
+        given = {**os.environ, **self.env}
+        return given | {"PYTHONPATH": os.pathsep.join(filter(None, [str(LEAN), given.get("PYTHONPATH")]))}
 
     @property
     def log(self) -> Path:

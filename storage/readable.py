@@ -20,7 +20,7 @@ from tierd.storage.log_read import LogReader
 from tierd.storage.log_views import closed_views
 from tierd.storage.recovery import Cut
 from tierd.storage.snapshot import ProducerEntry
-from tierd.storage.timelookup import TimeLookup
+from tierd.storage.timelookup import Found, Search, TimeLookup
 from tierd.storage.view import AbortedTxn, LogSlice, SegmentView, TimestampOffset
 
 _NO_EPOCH = -1
@@ -134,17 +134,18 @@ class ReadableLog:
         """Aborted transactions that begin below *stop* and end at or above *start*, as far as local indexes know."""
         return self._reader.aborted(start, stop)
 
-    def by_time(self, timestamp_ms: int, *, committed: bool = False) -> TimestampOffset | None:
+    def by_time(self, timestamp_ms: int, *, committed: bool = False) -> Search[TimestampOffset | None]:
         """The first local record with a timestamp of at least *timestamp_ms*; None when there is none to be seen."""
         stop = self.last_stable if committed else self.high_watermark
         return self._found(self._times.first_at(timestamp_ms, self.local_start, stop))
 
-    def largest_timestamp(self, *, committed: bool = False) -> TimestampOffset | None:
+    def largest_timestamp(self, *, committed: bool = False) -> Search[TimestampOffset | None]:
         """The earliest local record that has the largest timestamp; None when there is none to be seen."""
         stop = self.last_stable if committed else self.high_watermark
         return self._found(self._times.largest(self.local_start, stop))
 
-    def _found(self, record: tuple[int, int] | None) -> TimestampOffset | None:
+    def _found(self, search: Search[Found | None]) -> Search[TimestampOffset | None]:
+        record = yield from search
         if record is None:
             return None
         return TimestampOffset(record[0], record[1], self._lineage.epoch_at(record[0]))

@@ -122,6 +122,25 @@ def test_others_are_answered_while_very_many_records_are_looked_at(
         assert link.starts == 1
 
 
+def test_others_are_answered_while_a_time_is_looked_up_among_very_many(tmp_path: Path, many: dict[int, bytes]) -> None:
+    with running(tmp_path) as broker, Client(broker.address) as one, Client(broker.address) as other:
+        one.create("t")
+        assert one.produce("t", many[T0]).base_offset == 0
+        for timestamp in (T0 + 1, -3):
+            begun = time.monotonic()
+            row = {"partition_index": 0, "timestamp": timestamp, "current_leader_epoch": -1}
+            one.send(int(ApiKey.LIST_OFFSETS), 8, replica_id=-1, topics=[{"name": "t", "partitions": [row]}])
+            slowest = 0.0
+            while time.monotonic() - begun < PROMPT_S:
+                at = time.monotonic()
+                other.call(int(ApiKey.API_VERSIONS), 3, client_software_name="t", client_software_version="1")
+                slowest = max(slowest, time.monotonic() - at)
+            found = one.answer(int(ApiKey.LIST_OFFSETS), 8).topics[0].partitions[0]
+            assert (found.offset, found.timestamp) == (MANY - 1, T0 + 1)
+            assert time.monotonic() - begun > PROMPT_S
+            assert slowest < PROMPT_S
+
+
 def test_a_partition_takes_batches_in_the_order_in_which_they_came(broker: Running, held: Held) -> None:
     with Client(broker.address) as one, Client(broker.address) as two, Client(broker.address) as three:
         one.create("t", 2, cleanup_policy="compact")

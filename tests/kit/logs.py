@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -18,6 +19,8 @@ from tierd.storage.directory import LogDirectory
 from tierd.storage.disk import PosixDisk
 from tierd.storage.log import Log
 from tierd.storage.records import Record
+from tierd.storage.timelookup import Result, Search
+from tierd.storage.view import TimestampOffset
 
 T0 = 1_700_000_000_000
 TP = TopicPartition("t", 0)
@@ -175,3 +178,24 @@ def log_bytes(log: Log) -> bytes:
             offset = header.next_offset
         out.append(piece)
     return b"".join(out)
+
+
+def searched(search: Search[Result]) -> Result:
+    """What a search by time comes to, its scans run here."""
+    try:
+        scan = next(search)
+        while True:
+            with closing(scan):
+                found = scan.run()
+            scan = search.send(found)
+    except StopIteration as end:
+        result: Result = end.value
+        return result
+
+
+def by_time(log: Log, timestamp_ms: int, *, committed: bool = False) -> TimestampOffset | None:
+    return searched(log.by_time(timestamp_ms, committed=committed))
+
+
+def largest_timestamp(log: Log, *, committed: bool = False) -> TimestampOffset | None:
+    return searched(log.largest_timestamp(committed=committed))

@@ -101,6 +101,7 @@ class Broker:
         self._reads = None if tier is None else RemoteReads(tier, clock, self.counters)
         self._fetch = Fetch(partitions, self._reads, self.counters)
         self._readers = ThreadPoolExecutor(4, "reads")
+        self._lookups = ThreadPoolExecutor(2, "lookups")
         self._offsets = self._internal(OFFSETS_TOPIC, settings.offsets_topic_partitions, clock)
         self._coordinator = Coordinator(self._offsets, clock, limits=_group_limits(settings))
         self._markers = Markers(
@@ -202,6 +203,7 @@ class Broker:
         if self.housekeeping_task is not None:
             await self.housekeeping_task
         self._readers.shutdown(wait=False)
+        self._lookups.shutdown(wait=False, cancel_futures=True)
 
     async def _stop_transactions(self) -> None:
         """What is decided and not ended yet is ended by the next start."""
@@ -295,7 +297,7 @@ class Broker:
         group_apis = {**groups.table(), **GroupAdmin(self._coordinator, topic_ids).table()}
         cluster = DescribeCluster(node_id=settings.node_id, cluster_id=cluster_id, advertised=self.advertised)
         return {
-            ApiKey.LIST_OFFSETS: ListOffsets(partitions, self.tier),
+            ApiKey.LIST_OFFSETS: ListOffsets(partitions, self.tier, self._lookups),
             ApiKey.METADATA: metadata,
             ApiKey.CREATE_TOPICS: create,
             ApiKey.DELETE_TOPICS: DeleteTopics(self.topics, partitions, deleted=self._coordinator.forget_topic),

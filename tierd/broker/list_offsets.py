@@ -3,13 +3,15 @@
 import asyncio
 import itertools
 from collections.abc import Sequence
-from typing import Any
+from concurrent.futures import Executor, Future
+from typing import Any, TypeVar
 
 from tierd.base.errors import RemoteUnavailable, TierdError
 from tierd.broker.error_map import code_of
 from tierd.broker.partition import Partition
 from tierd.broker.partitions import Partitions
 from tierd.broker.ports import RemoteTier
+from tierd.storage.timelookup import Scan, Search
 from tierd.storage.view import TimestampOffset
 from tierd.wire.errors import ErrorCode
 from tierd.wire.header import RequestHeader
@@ -21,6 +23,7 @@ REMOTE_WAIT_S = 30.0
 ROWS_A_TURN = 16
 """Partitions of one request looked at, or asked of the bucket, at a time."""
 
+_Result = TypeVar("_Result")
 Row = dict[str, object]
 Found = tuple[int, int, int | None]
 """Offset, timestamp, leader epoch."""
@@ -29,9 +32,11 @@ Found = tuple[int, int, int | None]
 class ListOffsets:
     """The handler of the ListOffsets API."""
 
-    def __init__(self, partitions: Partitions, tier: RemoteTier | None) -> None:
+    def __init__(self, partitions: Partitions, tier: RemoteTier | None, threads: Executor) -> None:
+        """*threads* read through segments, which may take long."""
         self._partitions = partitions
         self._tier = tier
+        self._threads = threads
 
     async def __call__(self, header: RequestHeader, request: Any) -> dict[str, object]:
         committed = getattr(request, "isolation_level", 0) == 1
@@ -107,18 +112,33 @@ class ListOffsets:
             found = await self._tier.by_time(partition.id, timestamp, start=logged.log_start, stop=logged.local_start)
             if found is not None:
                 return found
-        return logged.by_time(timestamp, committed=committed)
+        return await self._run(logged.by_time(timestamp, committed=committed))
 
     async def _largest(self, partition: Partition) -> TimestampOffset | None:
         """The earliest record with the largest timestamp; at equal ones the remote record is the earlier."""
         logged = partition.log
-        local = logged.largest_timestamp()
+        local = await self._run(logged.largest_timestamp())
         if self._tier is None or logged.log_start >= logged.local_start:
             return local
         remote = await self._tier.largest_timestamp(partition.id, start=logged.log_start, stop=logged.local_start)
         if remote is None or (local is not None and local.timestamp_ms > remote.timestamp_ms):
             return local
         return remote
+
+    async def _run(self, search: Search[_Result]) -> _Result:
+        """What a search in the local log comes to. Raises CorruptFile, OSError."""
+        try:
+            scan = next(search)
+            while True:
+                scan = search.send(await asyncio.wrap_future(self._begin(scan)))
+        except StopIteration as end:
+            result: _Result = end.value
+            return result
+
+    def _begin(self, scan: Scan) -> "Future[tuple[int, int] | None]":
+        running = self._threads.submit(scan.run)
+        running.add_done_callback(lambda _: scan.close())  # whether it has run or was given up
+        return running
 
 
 def _once_each(topics: Sequence[Any]) -> dict[str, dict[int, Any | None]]:

@@ -10,7 +10,7 @@ import pytest
 
 from kit.compaction import COMPACTED, clean, flush
 from kit.keyed import History
-from kit.logs import TP, Place
+from kit.logs import TP, Place, by_time
 from kit.model_disk import ModelDisk, PowerCut
 from tierd.storage.batch import walk
 from tierd.storage.index import parse_index
@@ -99,7 +99,7 @@ def check(place: Place, history: History) -> None:
             assert record == history.written[record.offset]
     assert known(log) == history.known()
     for record in history.committed[::7]:
-        found = log.by_time(record.timestamp_ms)
+        found = by_time(log, record.timestamp_ms)
         assert found is None or found.timestamp_ms >= record.timestamp_ms
     log.begin(9, 0)
     assert clean(log, history.clock_ms + 50_000, disk=place.disk) is not None or log.compaction.cleaned_to is not None

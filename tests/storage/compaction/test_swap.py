@@ -9,7 +9,7 @@ import pytest
 
 from kit.compaction import COMPACTED, clean, plan, run_job
 from kit.keyed import History
-from kit.logs import TP, Place, log_bytes, slice_bytes
+from kit.logs import TP, Place, by_time, log_bytes, slice_bytes
 from tierd.storage.batch import walk
 from tierd.storage.compaction.job import CleanedGroup, CleanReport
 from tierd.storage.directory import LogDirectory
@@ -61,7 +61,7 @@ def test_every_offset_is_answered_between_any_two_swaps(tmp_path: Path) -> None:
             header = next(iter(walk(slice_bytes(log, offset, 1))))[1]
             assert header.last_offset >= offset
         for record in history.committed[-3:]:
-            found = log.by_time(record.timestamp_ms)
+            found = by_time(log, record.timestamp_ms)
             assert found is not None
     assert log.size_bytes == sum(view.size_bytes for view in log.closed()) + log.view().active_bytes
     directory.close(clean=True)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from kit.golden import golden
-from kit.logs import Place, log_bytes, slice_bytes
+from kit.logs import Place, by_time, largest_timestamp, log_bytes, slice_bytes
 from tierd.base.ids import TopicPartition
 from tierd.storage.batch import walk
 from tierd.storage.directory import LogDirectory
@@ -44,7 +44,7 @@ def list_offset(log: Log, row: Row) -> tuple[int, int]:
         return (log.last_stable if committed else log.high_watermark), -1
     if wanted in (-2, -4):
         return (log.log_start if wanted == -2 else log.local_start), -1
-    found = log.largest_timestamp(committed=committed) if wanted == -3 else log.by_time(wanted, committed=committed)
+    found = largest_timestamp(log, committed=committed) if wanted == -3 else by_time(log, wanted, committed=committed)
     return (-1, -1) if found is None else (found.offset, found.timestamp_ms)
 
 

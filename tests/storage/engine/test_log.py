@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kit.logs import SMALL, T0, TP, Place, batch, log_bytes, slice_bytes
+from kit.logs import SMALL, T0, TP, Place, batch, by_time, largest_timestamp, log_bytes, slice_bytes
 from kit.model_disk import ModelDisk
 from tierd.base.errors import DiskFull
 from tierd.storage.batch import ControlType, encode_control_batch, parse_header
@@ -176,7 +176,7 @@ def test_log_append_time(log: Log) -> None:
     header = parse_header(slice_bytes(log, 0))
     assert header.log_append_time
     assert header.max_timestamp_ms == T0
-    found = log.by_time(T0)
+    found = by_time(log, T0)
     assert found is not None
     assert (found.offset, found.timestamp_ms) == (0, T0)
 
@@ -215,7 +215,7 @@ def test_transactions_hold_back_the_stable_offset(opened: Opened) -> None:
     assert (log.last_stable, log.log_end) == (2, 6)
     assert log.view().pinned_by == "producer 7 has had a transaction open since offset 2"
     assert slice_bytes(log, 2, committed=True) == b""
-    assert log.by_time(T0, committed=True) is not None
+    assert by_time(log, T0, committed=True) is not None
     log.append(marker(6, ControlType.ABORT), now_ms=T0, internal=True)
     assert (log.last_stable, log.view().pinned_by) == (7, None)
     assert log.aborted(0, 7) == (AbortedTxn(7, 2),)
@@ -437,21 +437,21 @@ def test_times_across_segments(log: Log) -> None:
     for i in range(40):
         log.append(batch(3, size=90, at_ms=T0 + i * 100), now_ms=T0 + i * 100)
     for i in range(40):
-        found = log.by_time(T0 + i * 100 + 1)
+        found = by_time(log, T0 + i * 100 + 1)
         assert found is not None
         assert (found.offset, found.timestamp_ms) == (i * 3 + 1, T0 + i * 100 + 1)
-    assert log.by_time(T0 + 39 * 100 + 3) is None
-    first = log.by_time(0)
+    assert by_time(log, T0 + 39 * 100 + 3) is None
+    first = by_time(log, 0)
     assert first is not None
     assert first.offset == 0
-    largest = log.largest_timestamp()
+    largest = largest_timestamp(log)
     assert largest is not None
     assert (largest.offset, largest.timestamp_ms) == (119, T0 + 39 * 100 + 2)
 
 
 def test_times_of_nothing(log: Log) -> None:
-    assert log.by_time(0) is None
-    assert log.largest_timestamp() is None
+    assert by_time(log, 0) is None
+    assert largest_timestamp(log) is None
 
 
 def test_batches_in_a_range(log: Log) -> None:

@@ -9,7 +9,7 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from kit.logs import SMALL, T0, TP, Place, batch, slice_bytes
+from kit.logs import SMALL, T0, TP, Place, batch, by_time, largest_timestamp, slice_bytes
 from kit.model_disk import ModelDisk
 from tierd.storage.batch import parse_header
 from tierd.storage.log import Log
@@ -119,13 +119,13 @@ class LogModel(RuleBasedStateMachine):
 
     @rule(late_ms=st.integers(-6000, 6000))
     def look_up_a_time(self, late_ms: int) -> None:
-        found = self.log.by_time(T0 + late_ms)
+        found = by_time(self.log, T0 + late_ms)
         got = None if found is None else (found.offset, found.timestamp_ms)
         assert got == next((pair for pair in self.times() if pair[1] >= T0 + late_ms), None)
 
     @rule()
     def look_up_the_largest_time(self) -> None:
-        found = self.log.largest_timestamp()
+        found = largest_timestamp(self.log)
         got = None if found is None else (found.offset, found.timestamp_ms)
         assert got == max(self.times(), key=lambda pair: pair[1], default=None)  # the first of equal ones
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from kit.golden import golden, partitions
-from kit.logs import SMALL, T0, TP, Place, batch, copy_recording, log_bytes, slice_bytes
+from kit.logs import SMALL, T0, TP, Place, batch, by_time, copy_recording, log_bytes, slice_bytes
 from tierd.base.ids import TopicPartition
 from tierd.storage.directory import LogDirectory
 from tierd.storage.epochs import parse_epochs
@@ -149,10 +149,10 @@ def test_wrong_indexes_below_the_recovery_point_are_rebuilt(kind: str, tmp_path:
     for offset in range(log.log_end):
         raw = slice_bytes(log, offset, 1)
         assert int.from_bytes(raw[:8], "big") <= offset
-    found = log.by_time(0)
+    found = by_time(log, 0)
     assert found is not None
     assert found.offset == 0
-    late = log.by_time(found.timestamp_ms + 40_000)
+    late = by_time(log, found.timestamp_ms + 40_000)
     assert late is not None
     assert late.timestamp_ms == found.timestamp_ms + 40_000
 

@@ -12,10 +12,10 @@ from broker.client import Client
 from broker.running import Running, running
 from tierd.broker.groups.coordinator import Coordinator
 from tierd.config.model import Groups
+from tierd.config.topic import MIB
 from tierd.wire.api import ApiKey
 from tierd.wire.errors import ErrorCode
 
-MIB = 1 << 20
 JOIN, SYNC, COMMIT, LEAVE = ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.OFFSET_COMMIT, ApiKey.LEAVE_GROUP
 V3 = 3
 """A version of JoinGroup that needs no id first."""

@@ -7,8 +7,8 @@ import pytest
 from kit import bucket, tiers
 from kit.daemon import running
 from kit.proxy import Proxy
-from kit.tiers import MIB
 from kit.weed import Weed
+from tierd.config.topic import MIB
 
 pytestmark = [pytest.mark.e2e, pytest.mark.s3]
 

@@ -10,7 +10,7 @@ import pytest
 
 from kit import tiers, traffic
 from kit.daemon import Daemon, running
-from kit.tiers import MIB
+from tierd.config.topic import MIB
 
 pytestmark = pytest.mark.e2e
 

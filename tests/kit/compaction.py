@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tierd.base.disk import Disk
-from tierd.config.topic import TopicSettings
+from tierd.config.topic import MIB, TopicSettings
 from tierd.storage.batch import BatchHeader, walk
 from tierd.storage.compaction.cleaner import Cleaner
 from tierd.storage.compaction.job import CleanedGroup, CleanJob, CleanReport
@@ -14,7 +14,6 @@ from tierd.storage.disk import PosixDisk
 from tierd.storage.log import Log
 from tierd.storage.records import Record, iter_records
 
-MIB = 1024 * 1024
 COMPACTED = TopicSettings(
     cleanup_policy=frozenset({"compact"}),
     internal_segment_bytes=4096,

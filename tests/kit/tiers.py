@@ -15,10 +15,10 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from kit import traffic
 from kit.daemon import Daemon
 from tierd.cli.client import ask
+from tierd.config.topic import MIB
 
 Answer = TypeVar("Answer")
 
-MIB = 1 << 20
 RECORD_BYTES = 10_000
 PER_MIB = MIB // RECORD_BYTES
 _PAUSE_S = 0.05

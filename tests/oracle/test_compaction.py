@@ -11,12 +11,12 @@ from random import Random
 
 import pytest
 
-from kit.compaction import COMPACTED, MIB, batches, clean, markers, records, shapes
+from kit.compaction import COMPACTED, batches, clean, markers, records, shapes
 from kit.kafka import opened
 from kit.keyed import History
 from kit.logs import TOPIC_ID, Place
 from tierd.base.ids import TopicPartition
-from tierd.config.topic import HOUR_MS
+from tierd.config.topic import HOUR_MS, MIB
 from tierd.storage import names
 from tierd.storage.checkpoints import parse_checkpoint
 from tierd.storage.compression import Codec

@@ -5,6 +5,7 @@ import logging
 import threading
 from pathlib import Path
 
+from tierd.config.topic import MIB
 from tierd.storage.progress import OpeningStopped, Progress
 from tierd.web.notify import Notifier
 
@@ -15,7 +16,6 @@ SAY_EVERY_S = 10.0
 """Between two log lines; the first comes when a start has taken so long."""
 EXTEND_MS = 90_000
 """Asked for whenever there was progress; as long as the unit's TimeoutStartSec."""
-_MIB = 1024 * 1024
 
 
 class Starting:
@@ -48,7 +48,7 @@ class Starting:
         segments, left_bytes = sum(one.segments_left for one in latest), sum(one.bytes_left for one in latest)
         text = f"opening logs: {logs - logs_left} of {logs} done"
         if segments:
-            text += f", {segments} segments and {left_bytes / _MIB:.0f} MiB left to read again"
+            text += f", {segments} segments and {left_bytes / MIB:.0f} MiB left to read again"
         return text
 
     async def follow(self, opening: "asyncio.Future[None]") -> None:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-MIB = 1024 * 1024
+from tierd.config.topic import MIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,8 +2,10 @@
 
 import asyncio
 import os
+import select
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -133,12 +135,29 @@ def test_a_client_that_does_not_take_its_answer_is_closed_and_its_slices_release
             sock.setblocking(False)
             await asyncio.get_running_loop().sock_sendall(sock, framed(b"x"))
             await begun.wait()
-            for _ in range(3):
+            while served.connections:
                 served._sweep()
                 clock.advance(1001)
                 await asyncio.sleep(0)
-            assert served.connections == 0
             assert released == [4 * len(content)]
         await served.stop(0)
 
     run(scenario())
+
+
+def test_a_peer_that_takes_all_at_once_leaves_turns_to_others(file: tuple[int, bytes]) -> None:
+    fd, content = file
+    ours, theirs = socket.socketpair()
+    with ours, theirs, ThreadPoolExecutor(1) as threads:
+        ours.setblocking(False)
+        body = LogSlice((FileSpan(fd, 0, len(content)),) * 3, 3 * len(content), ())
+        taken = threads.submit(lambda: sum(iter(lambda: len(theirs.recv(1 << 20)), 0)))
+        out = sending.Outgoing(ours)
+        state, before = out.send([b"header", body]), 0
+        while state is not sending.Pumped.DONE:
+            assert out.sent_bytes - before <= sending.TURN_BYTES + len(b"header")
+            before = out.sent_bytes
+            select.select([], [ours], [])
+            state = out.pump()
+        ours.shutdown(socket.SHUT_WR)
+        assert taken.result() == len(b"header") + 3 * len(content)

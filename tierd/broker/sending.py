@@ -20,6 +20,9 @@ INLINE_BYTES = 16 * 1024
 """Bodies up to this are read and sent together with their header."""
 WINDOW_BYTES = 4 * 1024 * 1024
 """Checked for residency and handed to sendfile at once."""
+TURN_BYTES = 1024 * 1024
+"""Sent of spans before others get their turn: a peer that takes as fast as it is sent to would keep the loop for all of
+its answer."""
 PROBE_BYTES = 128 * 1024
 COLD_BYTES = 1024 * 1024
 """Read by a thread at once when not in the page cache."""
@@ -76,7 +79,7 @@ class ColdRead:
 class Outgoing:
     """What waits to be sent on one socket, in order. Loop thread only."""
 
-    __slots__ = ("_position", "_sock", "_sock_fd", "_stop", "_warm", "items", "sent_bytes")
+    __slots__ = ("_position", "_sock", "_sock_fd", "_stop", "_turn_stop", "_warm", "items", "sent_bytes")
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
@@ -84,7 +87,7 @@ class Outgoing:
         self.items: deque[bytes | memoryview | FileSpan | LogSlice] = deque()
         # Of the span at the head: next byte, its end, and up to where pages are known to be in memory.
         self._position = self._stop = self._warm = 0
-        self.sent_bytes = 0
+        self.sent_bytes = self._turn_stop = 0
 
     def send(self, reply: Reply) -> Pumped:
         """Queue *reply* and send what the socket takes. Raises OSError when the peer is gone."""
@@ -101,8 +104,12 @@ class Outgoing:
         return self.pump()
 
     def pump(self) -> Pumped:
-        """Send until all is gone, the socket is full, or pages must be read (see `cold`)."""
+        """Send until all is gone, the socket is full, pages must be read (see `cold`), or others must have a turn.
+
+        After a turn that is FULL, too: the loop comes back at once when the socket is not.
+        """
         items = self.items
+        self._turn_stop = self.sent_bytes + TURN_BYTES
         while items:
             item = items[0]
             if type(item) is FileSpan:
@@ -188,12 +195,15 @@ class Outgoing:
             self._position = self._warm = span.position
             self._stop = span.position + span.length
         while self._position < self._stop:
+            left = self._turn_stop - self.sent_bytes
+            if left <= 0:
+                return Pumped.FULL
             if self._position >= self._warm:
                 self._warm = resident_until(span.fd, self._position, min(self._stop, self._position + WINDOW_BYTES))
                 if self._position >= self._warm:
                     return Pumped.COLD
             try:
-                sent = os.sendfile(self._sock_fd, span.fd, self._position, self._warm - self._position)
+                sent = os.sendfile(self._sock_fd, span.fd, self._position, min(self._warm - self._position, left))
             except (BlockingIOError, InterruptedError):
                 return Pumped.FULL
             except OSError as error:

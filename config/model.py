@@ -16,6 +16,7 @@ from pydantic_core import CoreSchema, core_schema
 from tierd.config.kinds import BYTES, MILLIS, Choice, Number, Switch, Text
 from tierd.config.places import Address, Bucket, HostPort, Place, Places, Secret
 from tierd.config.resolve import TopicDefaults
+from tierd.config.state_files import CONTROL_SOCKET
 from tierd.config.topic import DAY_MS, GIB, HOUR_MS, KIB, MIB
 
 
@@ -428,7 +429,7 @@ class Settings(Section):
 
     @property
     def control_socket(self) -> Path:
-        return self.state_dir / "control.sock"
+        return self.state_dir / CONTROL_SOCKET
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,11 +49,6 @@ class FixedChunks:
         """Size of the `.log` object."""
         return max(0, self.count - 1) * self.transformed_chunk_bytes + self.final_transformed_bytes
 
-    @property
-    def as_is(self) -> bool:
-        """True when the object is the segment byte for byte (as far as sizes tell)."""
-        return self.stored_bytes == self.original_file_bytes
-
     def chunk(self, number: int) -> Chunk:
         start, stored = number * self.original_chunk_bytes, number * self.transformed_chunk_bytes
         last = number == self.count - 1

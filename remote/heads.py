@@ -4,8 +4,8 @@ A head is an index of the manifests plus three facts that are nowhere else in th
 the epoch lineage that decides which segments count. It may lag behind the manifests, never run ahead of them.
 """
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from tierd.base.ids import Uuid
 from tierd.remote.documents import Document, Id
@@ -121,16 +121,6 @@ def update_head(
             continue
         return StoredHead(new, info.etag)
     raise ClaimLost(f"{key}: somebody else keeps writing it")
-
-
-def with_entries(head: Head, *, add: Iterable[HeadEntry] = (), remove: Iterable[Uuid] = ()) -> Head:
-    """The head with segments committed and deleted since. Adding one again replaces it; `copied_to` never falls."""
-    gone = set(remove)
-    by_id = {entry.segment_id: entry for entry in (*head.entries, *add) if entry.segment_id not in gone}
-    entries = tuple(sorted(by_id.values(), key=lambda entry: (entry.base, entry.segment_id)))
-    ends = [entry.next_base for entry in (*head.entries, *entries)]
-    copied_to = max([*ends, *([] if head.copied_to is None else [head.copied_to])], default=None)
-    return replace(head, entries=entries, copied_to=copied_to)
 
 
 def list_heads(store: ObjectStore, keys: Keys) -> list[HeadKey]:

@@ -97,12 +97,6 @@ def newest_claim(store: ObjectStore, keys: Keys) -> OwnerClaim | None:
     return None
 
 
-def later_claims(store: ObjectStore, keys: Keys, epoch: int) -> list[OwnerClaim]:
-    """Claims above *epoch*, ascending. Any means that the run of *epoch* has lost the bucket."""
-    claims = (read_claim(store, keys, later) for later in claimed_epochs(store, keys, after=epoch))
-    return [claim for claim in claims if claim is not None]
-
-
 def require_newest(store: ObjectStore, keys: Keys, epoch: int) -> None:
     """Before each batch of evictions or deletes and each CAS: raises ClaimLost after a later claim. One LIST."""
     later = claimed_epochs(store, keys, after=epoch)

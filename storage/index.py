@@ -111,11 +111,6 @@ class OffsetIndex(IndexView[IndexEntry]):
         i = bisect_right(range(self.count), offset - self.base, key=self._relative)
         return self[i - 1] if i else None
 
-    def ceil_position(self, position: int) -> IndexEntry | None:
-        """The first entry at *position* or behind it; None when there is none."""
-        i = bisect_left(range(self.count), position, key=self._position)
-        return self[i] if i < self.count else None
-
     def floor_position(self, position: int) -> IndexEntry | None:
         """The last entry at *position* or before it; None when there is none."""
         i = bisect_right(range(self.count), position, key=self._position)

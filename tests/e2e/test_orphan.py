@@ -9,7 +9,7 @@ import pytest
 
 from kit import tiers
 from kit.daemon import Daemon, running
-from tierd.tiering.process import LOCK_FILE
+from tierd.config.state_files import TIERER_LOCK
 
 pytestmark = pytest.mark.e2e
 
@@ -20,7 +20,7 @@ def test_a_start_waits_for_an_orphan_tierer(tmp_path: Path) -> None:
         ThreadPoolExecutor(1) as beside,
     ):
         sent = tiers.fill(tierd, "t", 2)
-        lock = tiers.state_of(tierd) / LOCK_FILE
+        lock = tiers.state_of(tierd) / TIERER_LOCK
         (orphan,) = tierd.tierer_pids()
         os.kill(orphan, signal.SIGSTOP)
         try:

@@ -27,11 +27,11 @@ from tierd.base.exits import Exit
 from tierd.broker.broker import Broker
 from tierd.config.model import Listener, Remote, Settings
 from tierd.config.places import HostPort
-from tierd.daemon.parts import SET_ASIDE, Opened, assemble
+from tierd.config.state_files import CACHE, CATALOG, SET_ASIDE
+from tierd.daemon.parts import Opened, assemble
 from tierd.daemon.verbs import Verbs
 from tierd.storage.log import Log
 from tierd.tiering.link import TierLink
-from tierd.tiering.process import CACHE_DIR, CATALOG_FILE
 
 Result = TypeVar("Result")
 
@@ -74,11 +74,11 @@ class Machine:
 
     @property
     def catalog(self) -> Path:
-        return self.state / CATALOG_FILE
+        return self.state / CATALOG
 
     def spoil_cache(self, dice: Random) -> None:
         """The tierer's read cache was not fsynced: sizes have survived, a part of the bytes has not."""
-        for path in sorted((self.state / CACHE_DIR).rglob("*")):
+        for path in sorted((self.state / CACHE).rglob("*")):
             if path.is_file() and dice.random() < 0.5:
                 size = path.stat().st_size
                 with path.open("r+b") as file:
@@ -109,7 +109,7 @@ class Machine:
 
     def restore_catalog(self, copy: Path | None) -> None:
         """The machine is off: an older catalog comes back, or with None there is no catalog at all."""
-        for stale in self.state.glob(f"{CATALOG_FILE}*"):
+        for stale in self.state.glob(f"{CATALOG}*"):
             stale.unlink()
         if copy is not None:
             shutil.copy(copy, self.catalog)

@@ -79,7 +79,7 @@ def test_plain_objects_are_the_source_files(variant: str) -> None:
         assert join_indexes(files) == (raw, manifest.layout)
         assert isinstance(manifest.chunks, FixedChunks)
         assert manifest.chunks == plain_chunks(manifest.size_bytes, manifest.chunks.original_chunk_bytes)
-        assert manifest.chunks.as_is
+        assert manifest.chunks.stored_bytes == manifest.size_bytes
 
 
 def test_chunks_of_a_compressed_segment_give_its_bytes() -> None:

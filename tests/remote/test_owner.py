@@ -66,7 +66,7 @@ def test_only_later_claims_make_a_loser(store: MemoryStore) -> None:
     for epoch in (2, 4, 11):
         owner.put_claim(store, KEYS, claim(epoch, run=epoch))
     owner.require_newest(store, KEYS, 11)
-    assert [c.epoch for c in owner.later_claims(store, KEYS, 2)] == [4, 11]
+    assert owner.claimed_epochs(store, KEYS, after=2) == [4, 11]
     with pytest.raises(ClaimLost, match="epoch 11"):
         owner.require_newest(store, KEYS, 4)
 

@@ -12,10 +12,10 @@ from tierd.remote.indexes import IndexLayout
 from tierd.remote.manifest import EpochStart
 from tierd.remote.ranges import ByteRange
 from tierd.tiering.catalog import Catalog
+from tierd.tiering.lifecycle import CopyState, IllegalTransition, may_become
 from tierd.tiering.options import TopicState
 from tierd.tiering.rows import CatalogSegment
 from tierd.tiering.segments import RemoteSegment
-from tierd.tiering.states import CopyState, IllegalTransition, may_become
 
 PART = PartitionId(Uuid(b"t" * 16), 3)
 LAYOUT = IndexLayout(

@@ -32,9 +32,9 @@ from tierd.tiering import deletion, sidecars
 from tierd.tiering.buffers import PartBuffers
 from tierd.tiering.catalog import Catalog
 from tierd.tiering.copier import Abandoned, Copier, CopierParts, Ownership
+from tierd.tiering.lifecycle import CopyState
 from tierd.tiering.opening import settle
 from tierd.tiering.snapshots import snapshot_at
-from tierd.tiering.states import CopyState
 
 SETTINGS = TopicSettings(index_interval_bytes=512)
 OWNER = Ownership(epoch=5, incarnation=Uuid(b"i" * 16))

@@ -11,7 +11,7 @@ from tierd.config.topic import TopicSettings
 from tierd.remote.view import ClaimState
 from tierd.storage.view import PartitionView, SegmentView
 from tierd.tiering.plan import (
-    CopyState,
+    CopyFacts,
     RemoteRange,
     local_start_target,
     log_start_target,
@@ -21,7 +21,7 @@ from tierd.tiering.plan import (
 )
 
 NOW_MS = 1_700_000_000_000
-HELD = CopyState(claim=ClaimState.HELD, copied_to=None, loaded=True)
+HELD = CopyFacts(claim=ClaimState.HELD, copied_to=None, loaded=True)
 
 
 def view(*sizes: int, **facts: object) -> PartitionView:

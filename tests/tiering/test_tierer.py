@@ -32,8 +32,8 @@ from tierd.storage.epochs import parse_epochs
 from tierd.storage.snapshot import parse_snapshot
 from tierd.storage.view import PartitionView
 from tierd.tiering.catalog import Catalog
+from tierd.tiering.lifecycle import CopyState
 from tierd.tiering.options import Identity, OpenReport, OpenRequest, TiererOptions, TopicState
-from tierd.tiering.states import CopyState
 from tierd.tiering.tierer import Tierer
 from tierd.tiering.verbs import Outcome, VerbProgress, VerbResult
 

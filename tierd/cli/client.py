@@ -1,7 +1,6 @@
 """Asks a running daemon through `<state>/control.sock` (the server is web/control.py)."""
 
 import json
-import os
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from typing import Any
 
 from tierd.base.errors import TierdError
 from tierd.base.exits import Exit
+from tierd.ipc.address import address_of
 
 
 class NotRunning(TierdError):
@@ -55,15 +55,10 @@ def ask(
 
 
 def _connect(path: Path) -> socket.socket:
-    """An address holds 108 bytes: a longer path goes by the directory's descriptor."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
-        try:
-            name = str(path) if len(os.fsencode(path)) < 100 else f"/proc/self/fd/{directory}/{path.name}"
-            connection.connect(name)
-        finally:
-            os.close(directory)
+        with address_of(path) as address:
+            connection.connect(address)
     except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError):
         connection.close()
         raise NotRunning(path) from None

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from tierd.base.errors import TierdError
+from tierd.config.state_files import CONTROL_SOCKET
 
 READY = "tierd ready on "
 STOP_S = 30
@@ -24,7 +25,7 @@ class DaemonProcess:
 
     def __init__(self, data: Path, *, remote: str, log: Path, sets: Mapping[str, str]) -> None:
         self.address = ""
-        self.control = data.with_name(f"{data.name}.tierd") / "control.sock"
+        self.control = data.with_name(f"{data.name}.tierd") / CONTROL_SOCKET
         self._log = log
         self._command = [sys.executable, "-m", "tierd", "serve", "--data", str(data), "--listen", "127.0.0.1:0"]
         self._command += ["--remote", remote]

@@ -17,6 +17,7 @@ from tierd.broker.registry import Registry, TopicRow
 from tierd.broker.status import NO_BUCKET, NOT_TIERED
 from tierd.config.model import Settings
 from tierd.config.resolve import TopicDefaults
+from tierd.config.state_files import CATALOG, REGISTRY, SET_ASIDE
 from tierd.remote.view import RemotePartition, Waiting
 from tierd.storage import names
 from tierd.storage.checkpoints import parse_checkpoint
@@ -26,10 +27,6 @@ from tierd.storage.index import OffsetIndex
 from tierd.storage.metadata import parse_meta_properties, parse_partition_metadata
 from tierd.storage.scan import SegmentScan
 from tierd.tiering.catalog import Catalog
-
-REGISTRY = "registry.sqlite"
-CATALOG = "catalog.sqlite"
-SET_ASIDE = "set-aside"
 
 
 @dataclass(frozen=True, slots=True)

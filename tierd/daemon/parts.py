@@ -14,6 +14,7 @@ from tierd.broker.local_tier import LocalLog
 from tierd.broker.partitions import Partitions, settings_for, topic_id_for
 from tierd.broker.registry import Registry
 from tierd.config.model import Settings
+from tierd.config.state_files import REGISTRY, SET_ASIDE
 from tierd.daemon import state
 from tierd.daemon.directories import DataDirectories, open_registry
 from tierd.daemon.identity import identity
@@ -26,8 +27,6 @@ from tierd.tiering.options import TiererOptions, TopicState
 from tierd.worker.link import CLEANING, WorkerLink
 
 log = logging.getLogger(__name__)
-
-SET_ASIDE = "set-aside"
 
 
 @dataclass(slots=True)
@@ -61,7 +60,7 @@ class Opened:
     def registry(self) -> Registry:
         """Made once a data directory is locked: that lock guards the state directory, too."""
         if self._registry is None:
-            self._registry = Registry.open(self.settings.state_dir / state.REGISTRY)
+            self._registry = Registry.open(self.settings.state_dir / REGISTRY)
         return self._registry
 
     @property
@@ -74,7 +73,7 @@ class Opened:
         Raises StartRefused, DiskFull, OSError, and what `on_progress` raises; then `close` what is open.
         """
         make_folder(self.disk, self.settings.state_dir)
-        self._registry = open_registry(self.settings.state_dir / state.REGISTRY)
+        self._registry = open_registry(self.settings.state_dir / REGISTRY)
         self._directories.lock(self._lock, self._registry)
         self._directories.check(self.registry, self.settings.state_dir)
         state.check_remote(self.registry, self.settings.remote.url, self.settings.state_dir)

@@ -9,7 +9,6 @@ from tierd.base.ids import Uuid
 from tierd.broker.registry import Registry
 from tierd.storage.directory import LogDirectory
 
-REGISTRY = "registry.sqlite"
 _REMOTE, _NO_REMOTE = "remote.url", ""
 _HOLDER = "holder"
 _EPOCH = "tier.epoch"

@@ -16,7 +16,8 @@ from typing import Any, Self
 from tierd.base.errors import StartRefused
 from tierd.base.ids import PartitionId, Uuid
 from tierd.remote.view import RemotePartition
-from tierd.tiering import states
+from tierd.tiering import lifecycle
+from tierd.tiering.lifecycle import CopyState
 from tierd.tiering.options import TopicState
 from tierd.tiering.rows import (
     COLUMNS,
@@ -29,7 +30,6 @@ from tierd.tiering.rows import (
     to_row,
 )
 from tierd.tiering.segments import RemoteSegment
-from tierd.tiering.states import CopyState
 
 _MARKS = ", ".join("?" * len(COLUMNS.split(",")))
 _SELECT = f"SELECT {COLUMNS} FROM segments "  # noqa: S608 (names of columns, no input)
@@ -124,7 +124,7 @@ class Catalog:
 
     def started(self, segment: CatalogSegment) -> None:
         """COPY_STARTED, durable before the first byte leaves."""
-        states.check(segment.remote.stem, CopyState.COPY_STARTED, segment.state)
+        lifecycle.check(segment.remote.stem, CopyState.COPY_STARTED, segment.state)
         with self._commit() as db:
             _insert(db, replace(segment, state=CopyState.COPY_STARTED))
 
@@ -310,7 +310,7 @@ def _check_row(db: sqlite3.Connection, segment: CatalogSegment, new: CopyState) 
     key = (*_key(segment.remote.part), segment.remote.base, segment.remote.segment_id.raw)
     query = f"SELECT state FROM segments {_OF} AND base = ? AND segment_id = ?"  # noqa: S608
     for (old,) in db.execute(query, key).fetchall():
-        states.check(segment.remote.stem, CopyState(old), new)
+        lifecycle.check(segment.remote.stem, CopyState(old), new)
 
 
 def _raise_copied(db: sqlite3.Connection, remote: RemoteSegment) -> None:

@@ -29,10 +29,10 @@ from tierd.storage.view import PartitionView, SegmentView
 from tierd.tiering import sidecars
 from tierd.tiering.buffers import PartBuffers
 from tierd.tiering.catalog import Catalog
+from tierd.tiering.lifecycle import CopyState
 from tierd.tiering.log_upload import LogUpload, compare, refused_at_once
 from tierd.tiering.rows import NO_LAYOUT, CatalogSegment
 from tierd.tiering.segments import RemoteSegment
-from tierd.tiering.states import CopyState
 from tierd.tiering.walk import SegmentWalker
 
 

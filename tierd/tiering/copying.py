@@ -15,10 +15,10 @@ from tierd.remote.view import Waiting
 from tierd.storage.view import PartitionView, SegmentView
 from tierd.tiering.buffers import PartBuffers
 from tierd.tiering.copier import Abandoned, Copier, CopierParts, Ownership
+from tierd.tiering.lifecycle import CopyState
 from tierd.tiering.opening import settle
-from tierd.tiering.plan import CopyPlan, CopyState, plan_copy, uncopied, why_waiting
+from tierd.tiering.plan import CopyFacts, CopyPlan, plan_copy, uncopied, why_waiting
 from tierd.tiering.state import TierState
-from tierd.tiering.states import CopyState as RowState
 
 log = logging.getLogger(__name__)
 
@@ -106,10 +106,10 @@ class Copying:
             del self._attempts[part]
 
     def plan(self, part: PartitionId) -> CopyPlan:
-        return plan_copy(self._state.views[part], self._copy_state(part))
+        return plan_copy(self._state.views[part], self._facts(part))
 
     def waiting(self, part: PartitionId) -> Waiting | None:
-        return why_waiting(self._state.views[part], self._copy_state(part))
+        return why_waiting(self._state.views[part], self._facts(part))
 
     def uncopied(self, part: PartitionId) -> tuple[SegmentView, ...]:
         """Closed segments that are not in the bucket."""
@@ -125,11 +125,11 @@ class Copying:
         attempt = self._attempts.get(part)
         return attempt.failures if attempt else 0
 
-    def _copy_state(self, part: PartitionId) -> CopyState:
+    def _facts(self, part: PartitionId) -> CopyFacts:
         row = self._state.catalog.partition(part)
         attempt = self._attempts.get(part, Attempt())
         retrying = f"try {attempt.failures} failed: {attempt.error}" if attempt.error is not None else None
-        return CopyState(
+        return CopyFacts(
             claim=self._state.claim.state,
             copied_to=row.copied_to if row else None,
             loaded=row is not None,
@@ -238,8 +238,8 @@ class Copying:
         state, settle_ms = self._state, self._state.options.settle_ms
         return {
             row.remote.base
-            for row in state.catalog.segments(part, RowState.COPY_STARTED)
-            if settle(state.bucket, state.catalog, state.clock, row, settle_ms) is RowState.COPY_FINISHED
+            for row in state.catalog.segments(part, CopyState.COPY_STARTED)
+            if settle(state.bucket, state.catalog, state.clock, row, settle_ms) is CopyState.COPY_FINISHED
         }
 
     def _sent(self, length: int) -> None:

@@ -11,8 +11,8 @@ from tierd.remote.keys import ObjectKind
 from tierd.remote.open import Bucket
 from tierd.remote.store import DeleteOutcome
 from tierd.tiering.catalog import Catalog
+from tierd.tiering.lifecycle import CopyState
 from tierd.tiering.rows import CatalogSegment
-from tierd.tiering.states import CopyState
 
 log = logging.getLogger(__name__)
 

@@ -14,9 +14,9 @@ from tierd.remote.keys import Keys, ObjectKind, SegmentName, SegmentObject
 from tierd.remote.manifest import Manifest, parse_manifest
 from tierd.remote.ranges import ByteRange
 from tierd.remote.store import ObjectInfo, ObjectStore
+from tierd.tiering.lifecycle import CopyState
 from tierd.tiering.rows import NO_LAYOUT, CatalogSegment
 from tierd.tiering.segments import RemoteSegment
-from tierd.tiering.states import CopyState
 
 log = logging.getLogger(__name__)
 

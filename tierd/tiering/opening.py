@@ -25,9 +25,9 @@ from tierd.tiering.catalog import Catalog
 from tierd.tiering.choice import Lineage, RunStart, choose
 from tierd.tiering.divergence import outside
 from tierd.tiering.intake import Found, committed_row, empty_row, list_segments, row_of
+from tierd.tiering.lifecycle import CopyState
 from tierd.tiering.options import OpenRequest, TopicState
 from tierd.tiering.rows import CatalogSegment
-from tierd.tiering.states import CopyState
 
 log = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ class RemoteRange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CopyState:
+class CopyFacts:
     """What the tierer knows about copying one partition."""
 
     claim: ClaimState
@@ -57,7 +57,7 @@ def uncopied(view: PartitionView, copied_to: int | None) -> tuple[SegmentView, .
     return tuple(segment for segment in view.closed if segment.next_base > start)
 
 
-def plan_copy(view: PartitionView, state: CopyState) -> CopyPlan:
+def plan_copy(view: PartitionView, state: CopyFacts) -> CopyPlan:
     """What to copy now, oldest first and contiguous.
 
     Safety: never the active segment; never at or above the last stable offset or the recovery point (the
@@ -77,7 +77,7 @@ def plan_copy(view: PartitionView, state: CopyState) -> CopyPlan:
     return CopyPlan(tuple(ready), _behind_closed(view, ready))
 
 
-def why_waiting(view: PartitionView, state: CopyState) -> Waiting | None:
+def why_waiting(view: PartitionView, state: CopyFacts) -> Waiting | None:
     """The one reason that the next segment is not in the bucket; None when nothing waits."""
     plan = plan_copy(view, state)
     if not plan.segments:
@@ -90,7 +90,7 @@ def why_waiting(view: PartitionView, state: CopyState) -> Waiting | None:
     return Waiting("copying", f"segment {segment.base} is next, {len(plan.segments)} in the queue")
 
 
-def _blocked(view: PartitionView, state: CopyState) -> Waiting | None:
+def _blocked(view: PartitionView, state: CopyFacts) -> Waiting | None:
     """What stops every copy of the partition; None also when there is nothing that it could stop."""
     if not view.settings.remote_storage_enable:
         return Waiting("untiered", "remote.storage.enable=false")

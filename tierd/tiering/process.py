@@ -18,6 +18,7 @@ from tierd.base.clock import Clock, SystemClock
 from tierd.base.disk import Disk
 from tierd.base.errors import StartRefused, TierdError
 from tierd.base.ids import PartitionId, Uuid
+from tierd.config.state_files import CACHE, CATALOG, TIERER_LOCK
 from tierd.ipc.calls import Calls, Failed, failed
 from tierd.ipc.channel import Channel, ChannelClosed
 from tierd.remote.open import Bucket, open_store
@@ -36,7 +37,6 @@ from tierd.tiering.verbs import VerbProgress
 log = logging.getLogger(__name__)
 
 _LOCK_LOOK_S = 0.1
-LOCK_FILE, CATALOG_FILE, CACHE_DIR = "tierer.lock", "catalog.sqlite", "cache"
 EXIT_FATAL = 70
 
 
@@ -156,13 +156,13 @@ class Process:
     async def _configure(self, message: m.Configure) -> m.Message:
         options = message.options
         assert options.remote.url is not None
-        self._lock_fd = await take_lock(options.state_dir / LOCK_FILE, options.lock_wait_ms, self._clock)
-        catalog = _open_catalog(options.state_dir / CATALOG_FILE)
+        self._lock_fd = await take_lock(options.state_dir / TIERER_LOCK, options.lock_wait_ms, self._clock)
+        catalog = _open_catalog(options.state_dir / CATALOG)
         plain = open_store(options.remote.url, options.remote, disk=self._disk, clock=self._clock)
         self._store = WatchedStore(plain.store, self._clock)
         bucket = Bucket(self._store, plain.keys, plain.url)
         self._reader = reader = RemoteReader(
-            bucket.store, catalog, options.state_dir / CACHE_DIR, self._clock, reader_options(options)
+            bucket.store, catalog, options.state_dir / CACHE, self._clock, reader_options(options)
         )
         self._tierer = Tierer(
             options, self._clock, bucket, catalog, self._broker, forget=reader.forget, fatal=self.fatal

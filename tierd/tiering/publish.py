@@ -14,10 +14,10 @@ from tierd.remote.topics import TopicFile, put_topic
 from tierd.tiering.deletion import delete_head
 from tierd.tiering.divergence import local_epochs
 from tierd.tiering.intake import entry_of
+from tierd.tiering.lifecycle import CopyState
 from tierd.tiering.options import TopicState
 from tierd.tiering.rows import CatalogPartition
 from tierd.tiering.state import TierState
-from tierd.tiering.states import CopyState
 
 log = logging.getLogger(__name__)
 

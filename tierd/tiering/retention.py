@@ -15,11 +15,11 @@ from tierd.remote.keys import Keys, ObjectKind, SegmentObject
 from tierd.remote.store import ObjectStore
 from tierd.storage.view import PartitionView, SegmentView
 from tierd.tiering import deletion
+from tierd.tiering.lifecycle import CopyState
 from tierd.tiering.plan import RemoteRange, local_start_target, log_start_target
 from tierd.tiering.publish import Publisher
 from tierd.tiering.rows import CatalogPartition, CatalogSegment
 from tierd.tiering.state import TierState
-from tierd.tiering.states import CopyState
 
 log = logging.getLogger(__name__)
 

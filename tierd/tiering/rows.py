@@ -9,8 +9,8 @@ from tierd.base.ids import PartitionId, Uuid
 from tierd.remote.indexes import IndexLayout
 from tierd.remote.manifest import EpochStart
 from tierd.remote.ranges import ByteRange
+from tierd.tiering.lifecycle import CopyState
 from tierd.tiering.segments import RemoteSegment
-from tierd.tiering.states import CopyState
 
 SCHEMA_VERSION = 1
 

@@ -26,13 +26,13 @@ from tierd.tiering.catalog import Catalog
 from tierd.tiering.claiming import Claiming, Taken
 from tierd.tiering.clockguard import ClockGuard
 from tierd.tiering.copying import Copying
+from tierd.tiering.lifecycle import CopyState
 from tierd.tiering.opening import Pulse, Survey
 from tierd.tiering.options import OpenReport, OpenRequest, TiererOptions, TopicState
 from tierd.tiering.ports import LocalTier
 from tierd.tiering.publish import Publisher
 from tierd.tiering.retention import Retention
 from tierd.tiering.state import TierState
-from tierd.tiering.states import CopyState
 from tierd.tiering.verbs import Verbs
 
 log = logging.getLogger(__name__)

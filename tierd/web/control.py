@@ -17,6 +17,7 @@ from typing import Any
 
 from tierd.base.errors import TierdError
 from tierd.base.exits import Exit, exit_of
+from tierd.ipc.address import address_of
 
 log = logging.getLogger(__name__)
 
@@ -123,18 +124,15 @@ def _write(writer: asyncio.StreamWriter, answer: Mapping[str, object]) -> None:
 
 
 def _bind(path: Path) -> socket.socket:
-    """A listening socket at *path*. An address holds 108 bytes: a longer one goes by the directory's descriptor."""
-    directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
+    """A listening socket at *path*."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        name = str(path) if len(os.fsencode(path)) < 100 else f"/proc/self/fd/{directory}/{path.name}"
-        listener.bind(name)
-        os.chmod(name, 0o600)
+        with address_of(path) as address:
+            listener.bind(address)
+            os.chmod(address, 0o600)
         listener.listen(16)
     except OSError:
         listener.close()
         raise
-    finally:
-        os.close(directory)
     listener.setblocking(False)
     return listener

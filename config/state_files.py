@@ -1,0 +1,10 @@
+"""What lies in the state directory, by name."""
+
+from typing import Final
+
+REGISTRY: Final = "registry.sqlite"
+CATALOG: Final = "catalog.sqlite"
+TIERER_LOCK: Final = "tierer.lock"
+CACHE: Final = "cache"
+SET_ASIDE: Final = "set-aside"
+CONTROL_SOCKET: Final = "control.sock"

@@ -243,6 +243,7 @@ def test_time() -> None:
     ongoing = transaction(S.ONGOING)
     assert not machine.timed_out(ongoing, T + 60_000)
     assert machine.timed_out(ongoing, T + 60_001)
+    assert machine.timed_out(transaction(S.ONGOING, started_ms=None), T + 60_001)
     assert not machine.timed_out(transaction(S.PREPARE_ABORT), T + 99_999)
     assert not machine.expired(ongoing, T + 10**9, 100)
     assert not machine.expired(transaction(S.PREPARE_COMMIT), T + 10**9, 100)

@@ -193,8 +193,8 @@ def complete(old: Transaction, now_ms: int) -> Transaction:
 
 def timed_out(found: Transaction, now_ms: int) -> bool:
     """Whether the clock must end it."""
-    ongoing = found.state is State.ONGOING and found.started_ms is not None
-    return ongoing and now_ms - (found.started_ms or 0) > found.timeout_ms
+    began_ms = found.changed_ms if found.started_ms is None else found.started_ms
+    return found.state is State.ONGOING and now_ms - began_ms > found.timeout_ms
 
 
 def expired(found: Transaction, now_ms: int, unused_ms: int) -> bool:

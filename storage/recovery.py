@@ -162,6 +162,7 @@ class Recovery:
         file = self._disk.open(path)
         try:
             file.truncate(scan.good_bytes)
+            file.fsync()  # the recovery point may be here: nobody would look for what comes back behind it
         finally:
             file.close()
         self._disk.set_mtime(path, segment.append_ms)

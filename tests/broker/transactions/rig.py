@@ -2,19 +2,26 @@
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Awaitable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from typing import Any
+
+import pytest
 
 from kit.clock import FakeClock
 from tierd.base.errors import CorruptFile, DiskFull, TierdError
 from tierd.base.ids import TopicPartition
 from tierd.broker.transactions.codec import decode_key, decode_transaction
 from tierd.broker.transactions.coordinator import Limits, Transactions
+from tierd.broker.transactions.machine import TV2, Producer, Refused
 from tierd.broker.transactions.model import State, Transaction
 from tierd.storage.batch import patch, walk
 from tierd.storage.records import iter_records
 from tierd.wire.errors import ErrorCode
 
 PARTITIONS = 2
+A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+TIMEOUT_MS = 60_000
+S = State
 
 
 class Cut(Exception):
@@ -187,3 +194,29 @@ class Rig:
             if found is not None and found.state in states:
                 return found
             await asyncio.sleep(0)
+
+
+def run(work: Callable[[Rig], Coroutine[Any, Any, None]], **limits: int) -> None:
+    """*work* with a coordinator that is stopped afterwards."""
+
+    async def whole() -> None:
+        rig = Rig(**limits)
+        try:
+            await work(rig)
+        finally:
+            await rig.stop()
+        assert rig.broken == []
+
+    asyncio.run(asyncio.wait_for(whole(), 30))
+
+
+async def begin(rig: Rig, name: str = "x", *, version: int = TV2) -> Producer:
+    producer = Producer(*await rig.transactions.init(name, TIMEOUT_MS, None))
+    await rig.transactions.add(name, producer, [A, B], version=version)
+    return producer
+
+
+async def refusal(work: Awaitable[object]) -> ErrorCode:
+    with pytest.raises(Refused) as refused:
+        await work
+    return refused.value.code

@@ -19,18 +19,6 @@ SMALL = {"internal_segment_bytes": "1000", "index_interval_bytes": "100"}
 
 
 @pytest.fixture
-def broker(tmp_path: Path) -> Iterator[Running]:
-    with running(tmp_path) as started:
-        yield started
-
-
-@pytest.fixture
-def client(broker: Running) -> Iterator[Client]:
-    with Client(broker.address) as connected:
-        yield connected
-
-
-@pytest.fixture
 def tiered(tmp_path: Path) -> Iterator[Running]:
     """Topic `t`, offsets 0-59 in 20 batches; 0-29 are only in the bucket."""
     with running(tmp_path, FileTier(tmp_path / "held")) as started:

@@ -62,12 +62,6 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
         yield running
 
 
-@pytest.fixture
-def client(broker: Broker) -> Iterator[Client]:
-    with Client(broker.address) as connected:
-        yield connected
-
-
 def leaders(client: Client, topic: str) -> dict[int, tuple[int, int]]:
     """Partition -> (error, leader)."""
     answer = client.call(METADATA, 12, topics=[{"name": topic, "topic_id": None}], allow_auto_topic_creation=False)

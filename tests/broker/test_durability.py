@@ -56,12 +56,6 @@ def broker(tmp_path: Path, disk: SlowDisk, monkeypatch: pytest.MonkeyPatch) -> I
     started.stop()
 
 
-@pytest.fixture
-def client(broker: Running) -> Iterator[Client]:
-    with Client(broker.address) as connected:
-        yield connected
-
-
 def begun(broker: Running, client: Client, disk: SlowDisk, **config: str) -> None:
     """Topic `t` with three records that are on the disk; from now on fsync hangs."""
     client.create("t", **config)

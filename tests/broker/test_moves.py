@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from broker.client import Client, batch, offsets_of
-from broker.test_directories import ALTER_DIRS, Broker, broker, client, dirs, fail, started
+from broker.test_directories import ALTER_DIRS, Broker, broker, dirs, fail, started
 from tierd.wire.errors import ErrorCode
 
-__all__ = ["broker", "client"]
+__all__ = ["broker"]
 
 
 def alter(client: Client, path: Path, number: int = 0, *, topic: str = "t", version: int = 2) -> int:

@@ -1,6 +1,5 @@
 """Topics: made, shown, deleted, adopted, and found again after a restart."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +15,6 @@ from tierd.config.topic_names import problem
 from tierd.wire.errors import ErrorCode
 
 CREATE, DELETE, METADATA = 19, 20, 3
-
-
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[Running]:
-    with running(tmp_path) as started:
-        yield started
-
-
-@pytest.fixture
-def client(broker: Running) -> Iterator[Client]:
-    with Client(broker.address) as connected:
-        yield connected
 
 
 def metadata(client: Client, *names: str, version: int = 12, create: bool = False) -> Any:

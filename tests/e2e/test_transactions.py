@@ -11,7 +11,7 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as KafkaPythonPartition
 from kafka.structs import OffsetAndMetadata
 
-from kit import kafka, traffic
+from kit import kafka, tools, traffic
 from kit.daemon import Daemon, running
 from kit.golden import golden
 from kit.transactions import SMALL, Copier, committed_offset, producer, read, values, write
@@ -137,7 +137,7 @@ def test_an_open_transaction_holds_its_segments_on_the_disk_until_it_ends(tierd:
 
 
 @pytest.mark.kafka
-def test_kafkas_copier_and_its_list_of_transactions(tierd: Daemon) -> None:
+def test_kafkas_copier_and_its_list_of_transactions(tierd: Daemon, tmp_path: Path) -> None:
     sent = [b"%d" % n for n in range(300)]
     plain = confluent_kafka.Producer({"bootstrap.servers": tierd.address})
     for value in sent:
@@ -152,10 +152,11 @@ def test_kafkas_copier_and_its_list_of_transactions(tierd: Daemon) -> None:
     kafka.java(TOOLS + "TransactionalMessageCopier", *copier)
     assert values(tierd.address, "java-out") == sent
     assert committed_offset(tierd.address, "java-in", "java") == 300
-    said = tool(tierd, "list")
-    assert said[0][0] == "TransactionalId"
-    assert "CompleteCommit" in next(row for row in said if row[0] == "java-copier")
-    assert "CompleteCommit" in tool(tierd, "describe", "--transactional-id", "java-copier")[1]
+    with tools.running(tierd.address, tmp_path) as told:
+        said = rows(told, "list")
+        assert said[0][0] == "TransactionalId"
+        assert "CompleteCommit" in next(row for row in said if row[0] == "java-copier")
+        assert "CompleteCommit" in rows(told, "describe", "--transactional-id", "java-copier")[1]
     perf = ("--topic", "perf", "--num-records", "5000", "--record-size", "200", "--throughput", "-1")
     props = ("--producer-props", f"bootstrap.servers={tierd.address}", "acks=all")
     transactional = ("--transactional-id", "perf", "--transaction-duration-ms", "100")
@@ -163,10 +164,11 @@ def test_kafkas_copier_and_its_list_of_transactions(tierd: Daemon) -> None:
     assert len(values(tierd.address, "perf")) == 5000
 
 
-def tool(tierd: Daemon, *words: str) -> list[list[str]]:
+def rows(told: tools.Tools, *words: str) -> list[list[str]]:
     """What kafka-transactions.sh prints, in words."""
-    said = kafka.java(TOOLS + "TransactionsCommand", "--bootstrap-server", tierd.address, *words)
-    return [line.split() for line in said.splitlines() if line.strip()]
+    said = told.run("TransactionsCommand", *words)
+    assert said.status == 0, said
+    return [line.split() for line in said.text.splitlines() if line.strip()]
 
 
 @pytest.mark.kafka
@@ -175,14 +177,14 @@ def test_a_hanging_transaction_is_found_and_ended_by_the_tool(tmp_path: Path) ->
     data = tmp_path / "data"
     data.mkdir()
     shutil.copytree(golden("kafka") / "final" / "hanging-0", data / "hanging-0")
-    with running(data, f"file:{tmp_path / 'bucket'}", *SMALL) as tierd:
+    with running(data, f"file:{tmp_path / 'bucket'}", *SMALL) as tierd, tools.running(tierd.address, tmp_path) as told:
         to_the_bucket(tierd, "hanging", pinned="producer 3000 has had a transaction open since offset 0")
-        found = tool(tierd, "find-hanging", "--broker-id", "1")
+        found = rows(told, "find-hanging", "--broker-id", "1")
         assert [row[:4] for row in found[1:]] == [["hanging", "0", "3000", "0"]]
-        described = tool(tierd, "describe-producers", "--topic", "hanging", "--partition", "0")
+        described = rows(told, "describe-producers", "--topic", "hanging", "--partition", "0")
         assert described[1][:2] == ["3000", "0"]
-        tool(tierd, "abort", "--topic", "hanging", "--partition", "0", "--start-offset", "0")
-        assert tool(tierd, "find-hanging", "--broker-id", "1")[1:] == []
+        rows(told, "abort", "--topic", "hanging", "--partition", "0", "--start-offset", "0")
+        assert rows(told, "find-hanging", "--broker-id", "1")[1:] == []
         aborted = {offset for _, offset, _ in read(tierd.address, "hanging", committed=False)}
         aborted -= {offset for _, offset, _ in read(tierd.address, "hanging")}
         assert 0 in aborted

@@ -14,7 +14,7 @@ _LIMIT_S = 60
 """For one use of a tool."""
 _PACKAGE = "org.apache.kafka.tools."
 _NEEDS_NO_ADDRESS = frozenset({"ProducerPerformance"})
-_VERB_FIRST = frozenset({"ClusterTool", "TransactionsCommand"})
+_VERB_FIRST = frozenset({"ClusterTool"})
 
 
 class Said(NamedTuple):

@@ -1,5 +1,6 @@
 """A whole tierd among peers that announce much and send little: its memory stays bounded, others are served."""
 
+import os
 import resource
 import socket
 import threading
@@ -171,3 +172,42 @@ def test_a_request_that_names_very_much_does_not_hold_up_others(
             other.join()
     assert other.longest_s < STALL_S
     assert rss_bytes(daemon) - before < 128 * MIB
+
+
+FEW_FILES = 160
+LIMITED = (
+    "-c",
+    "import resource\n"
+    f"resource.setrlimit(resource.RLIMIT_NOFILE, ({FEW_FILES}, {FEW_FILES}))\n"
+    "from tierd.__main__ import main\n"
+    "main()",
+)
+
+
+def cpu_s(daemon: Daemon) -> float:
+    user, system = Path(f"/proc/{daemon.pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
+@pytest.mark.usefixtures("many_files")
+def test_connections_leave_descriptors_for_files(tmp_path: Path) -> None:
+    """With few open files allowed, more connections than that: they are turned away, and logs still find theirs."""
+    daemon = Daemon(tmp_path / "data", program=LIMITED, extra=["--set=segment.bytes=1MiB"])
+    try:
+        host, port = daemon.start().address.rsplit(":", 1)
+        at = (host, int(port))
+        with Client(at) as honest, ExitStack() as stack:
+            assert honest.create("orders", 20).error_code == 0
+            for _ in range(3 * FEW_FILES):
+                stack.enter_context(socket.create_connection(at))
+            for partition in range(20):
+                for _ in range(3):
+                    assert honest.produce("orders", batch(1, size=700_000), partition).error_code == 0
+            assert len(os.listdir(f"/proc/{daemon.pid}/fd")) < FEW_FILES
+            before = cpu_s(daemon)
+            honest.send_fetch([("orders", 0, 3, MIB)], max_wait=2000)
+            assert not honest.fetched()[0].records
+            assert cpu_s(daemon) - before < 1.0, "it spins"
+        assert daemon.stop() == 0
+    finally:
+        daemon.kill()

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
+from tierd.base import descriptors
 from tierd.base.clock import Clock
 from tierd.base.errors import StartRefused
 from tierd.broker.connection import Connection, Serve
@@ -60,6 +61,7 @@ class Server:
         self.read_failed = read_failed
         self._connections: dict[Connection, None] = {}
         self.room: Room[Connection] = Room(limits.max_buffered_bytes, limits.max_frame_bytes)
+        self._most = min(limits.max_connections, descriptors.for_sockets() or limits.max_connections)
         self._letting_in = False
         self._trimmed_s = -_TRIM_EVERY_S
         self._listener: socket.socket | None = None
@@ -99,6 +101,8 @@ class Server:
             listener.close()
             raise StartRefused(f"cannot listen on {host}:{port}: {error}; choose another with --listen") from error
         self._listener = listener
+        if self._most < self._limits.max_connections:
+            log.warning("fewer connections than set: the limit of open files is low", extra={"most": self._most})
         self.loop.add_reader(listener.fileno(), self._accept)
         self._sweeper = self.loop.call_later(SWEEP_S, self._sweep)
         bound = listener.getsockname()
@@ -183,9 +187,9 @@ class Server:
 
     def _welcome(self, sock: socket.socket, peer: str) -> None:
         self.accepted += 1
-        if len(self._connections) >= self._limits.max_connections:
+        if len(self._connections) >= self._most:
             self.refused += 1
-            log.warning("connection refused, too many", extra={"peer": peer, "limit": self._limits.max_connections})
+            log.warning("connection refused, too many", extra={"peer": peer, "limit": self._most})
             sock.close()
             return
         sock.setblocking(False)

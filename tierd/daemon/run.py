@@ -6,6 +6,7 @@ import signal
 from collections.abc import Sequence
 from pathlib import Path
 
+from tierd.base import descriptors
 from tierd.base.exits import Exit
 from tierd.broker.broker import Broker
 from tierd.config.model import Settings
@@ -31,6 +32,7 @@ def run(settings: Settings, *, recover: bool = False, lost: Sequence[Path] = ())
 
     Raises StartRefused, and whatever ended a task that must not end: the service manager starts tierd again.
     """
+    descriptors.raise_limit()
     return asyncio.run(_Run(settings, recover, lost).main())
 
 

@@ -41,13 +41,10 @@ class Behind(Generic[_Done]):
 
     def __init__(self, looker: Looker) -> None:
         self._looker = looker
-        self._last: dict[Partition, asyncio.Task[_Done]] = {}
+        self.last: dict[Partition, asyncio.Task[_Done]] = {}
+        """The last batch that waits, of each partition where the next one must wait behind it."""
         self._tasks: set[asyncio.Task[_Done]] = set()
         self._held_bytes = 0
-
-    def __contains__(self, partition: Partition) -> bool:
-        """Whether a batch for *partition* must wait behind others."""
-        return partition in self._last
 
     def put(
         self,
@@ -64,8 +61,8 @@ class Behind(Generic[_Done]):
             raise TooMuchWaits(f"{self._held_bytes} bytes of batches are being looked at; try again")
         self._held_bytes += len(batch)
         own = memoryview(bytearray(batch))
-        task = asyncio.create_task(self._run(own, look, self._last.get(partition), append))
-        self._last[partition] = task
+        task = asyncio.create_task(self._run(own, look, self.last.get(partition), append))
+        self.last[partition] = task
         self._tasks.add(task)
         task.add_done_callback(lambda done: self._ended(partition, done, len(own)))
         result = asyncio.shield(task)
@@ -95,8 +92,8 @@ class Behind(Generic[_Done]):
     def _ended(self, partition: Partition, task: "asyncio.Task[_Done]", size_bytes: int) -> None:
         self._held_bytes -= size_bytes
         self._tasks.discard(task)
-        if self._last.get(partition) is task:
-            del self._last[partition]
+        if self.last.get(partition) is task:
+            del self.last[partition]
 
     async def close(self) -> None:
         """Return when all that came has been appended."""

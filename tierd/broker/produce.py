@@ -183,7 +183,7 @@ class Produce:
             return PartitionProduced(index, ErrorCode.INVALID_RECORD, message="records are null")
         if version < _ZSTD_FROM and len(records) > _ATTRIBUTES_AT and records[_ATTRIBUTES_AT] & _CODEC_BITS == _ZSTD:
             return PartitionProduced(index, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
-        if partition in self._behind:
+        if partition in self._behind.last:
             return self._put_behind(partition, records, None, transactional_id, version, now_ms, acks)
         try:
             return self._write(partition, records, look_briefly, transactional_id is not None, now_ms, acks)

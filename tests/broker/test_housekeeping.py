@@ -139,6 +139,22 @@ def test_segments_roll_by_wall_time_without_appends(plain: Running, clock: FakeC
     assert len(plain.call(plain.log("t").closed)) == 1
 
 
+def test_silent_producers_are_forgotten_unless_their_transaction_is_open(plain: Running, clock: FakeClock) -> None:
+    with Client(plain.address) as client:
+        assert client.create("t").error_code == 0
+        begun = client.call(22, 4, transactional_id="x", transaction_timeout=60_000)
+        ids = [begun.producer_id, client.call(22, 4, transactional_id=None, transaction_timeout=0).producer_id]
+        for producer_id, name in zip(ids, ("x", None), strict=True):
+            raw = batch(1, producer_id=producer_id, producer_epoch=0, base_sequence=0, attributes=0x10 if name else 0)
+            assert client.produce("t", raw, version=12, transactional_id=name).error_code == 0
+        for advance_ms, left in ((0, ids), (24 * HOUR_MS - 1, ids), (HOUR_MS, ids[:1])):
+            clock.advance(advance_ms)
+            step(plain)
+            asked = [{"name": "t", "partition_indexes": [0]}]
+            told = client.call(61, 0, topics=asked).topics[0].partitions[0].active_producers
+            assert [found.producer_id for found in told] == left
+
+
 def test_flush_ms_moves_the_recovery_point_without_a_roll(plain: Running, clock: FakeClock) -> None:
     fill(plain, batches=1, flush_ms="5000", segment_bytes="1048576", internal_segment_bytes="1000000")
     step(plain)

@@ -1,7 +1,10 @@
 """Sockets on loopback against the real server: order, limits, backpressure, the end."""
 
 import asyncio
+import os
+import resource
 import socket
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -241,3 +244,32 @@ def test_a_bug_in_a_handler_costs_the_connection_and_is_reported() -> None:
 
 def test_sweep_interval_is_short_beside_the_stall_limit() -> None:
     assert server.SWEEP_S * 1000 < server.STALLED_MS
+
+
+def take_all_descriptors(stack: ExitStack) -> None:
+    while True:
+        stack.callback(os.close, os.open("/dev/null", os.O_RDONLY))
+
+
+def test_without_descriptors_the_listener_pauses_and_goes_on_later(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        async with serving(echo) as (served, host, port):
+            with ExitStack() as stack:
+                socks = [stack.enter_context(socket.socket()) for _ in range(5)]
+                stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+                highest = max(map(int, os.listdir("/proc/self/fd")))
+                resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 1, hard))
+                with pytest.raises(OSError, match="Too many open files"):
+                    take_all_descriptors(stack)
+                for sock in socks:
+                    sock.connect((host, port))
+                for _ in range(50):
+                    await asyncio.sleep(0)
+                assert served.accepted == 0
+                assert len([record for record in caplog.records if record.message == "cannot accept connections"]) == 1
+                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+                while served.accepted < 5:
+                    await asyncio.sleep(0)
+
+    run(scenario())

@@ -1,5 +1,6 @@
 """A LocalTier over partition directories that a real Kafka wrote: the broker's side of the tierer in tests."""
 
+import asyncio
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -64,6 +65,7 @@ class FolderTier:
 
     def __init__(self, changed: Callable[[PartitionView], None] = lambda _: None) -> None:
         self.changed = changed
+        self._news = asyncio.Event()
         self.views: dict[PartitionId, PartitionView] = {}
         self.remotes: dict[PartitionId, RemotePartition] = {}
         self.claims: list[Claim] = []
@@ -100,7 +102,14 @@ class FolderTier:
     def set(self, part: PartitionId, **facts: object) -> PartitionView:
         return self._now(replace(self.views[part], **facts))  # type: ignore[arg-type]
 
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Look again after each thing that the tierer did or said here; the test's timeout ends a wait in vain."""
+        while not condition():
+            self._news.clear()
+            await self._news.wait()
+
     def _now(self, view: PartitionView) -> PartitionView:
+        self._news.set()
         self.views[view.id] = view
         self.changed(view)
         return view
@@ -125,9 +134,11 @@ class FolderTier:
 
     def remote_changed(self, remote: RemotePartition) -> None:
         self.remotes[remote.id] = remote
+        self._news.set()
 
     def claim_changed(self, claim: Claim) -> None:
         self.claims.append(claim)
+        self._news.set()
 
     def topic_is_newer(self, topic_id: Uuid, config: Mapping[str, str]) -> None:
         self.newer[topic_id] = config

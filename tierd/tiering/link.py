@@ -53,7 +53,8 @@ class TierLink:
         self._local = local
         self._calls = Calls(m.pack)
         self._child = Child("the tierer", command, clock, self._message, self._closed)
-        self._ready = False
+        self.running = asyncio.Event()
+        """Set while a tierer is open."""
         self.heart = Heartbeat(lambda: self._ask(m.Ping), self._child.kill, patience or Patience())
         self._beating: asyncio.Task[None] | None = None
         self._keeper: asyncio.Task[None] | None = None
@@ -124,7 +125,7 @@ class TierLink:
         await self._child.start()
         await self._ask(lambda n: m.Configure(n, self._options))
         opened: m.Opened = await self._ask(lambda n: m.Open(n, request))
-        self._ready = True
+        self.running.set()
         self._take(opened)
         self._catch_up()
         return opened
@@ -175,7 +176,7 @@ class TierLink:
             task.cancel()
 
     def _closed(self) -> None:
-        self._ready = False
+        self.running.clear()
         self._calls.drop_all("the tierer is gone")
 
     @property
@@ -186,12 +187,12 @@ class TierLink:
     @property
     def ready(self) -> bool:
         """False while no tierer is open."""
-        return self._ready
+        return self.running.is_set()
 
     @property
     def trouble(self) -> str | None:
         """What is wrong with tierer or bucket, in a sentence; None when nothing is known to be."""
-        return self.heart.trouble if self._ready else "the tierer is being started again"
+        return self.heart.trouble if self.ready else "the tierer is being started again"
 
     # --- messages of the tierer --------------------------------------------------------------------------------------
     def _message(self, body: bytes, fds: list[int]) -> None:
@@ -206,7 +207,7 @@ class TierLink:
                 self._local.remote_changed(message.remote)
             case m.ClaimChanged():
                 self._claim = message.claim
-                if self._ready:  # else the answer to Open says it
+                if self.ready:  # else the answer to Open says it
                     self._local.claim_changed(message.claim)
             case m.TopicIsNewer() | m.TombstoneWritten():
                 self._take_topic(message)
@@ -262,7 +263,7 @@ class TierLink:
             raise RemoteUnavailable("the tierer is not running") from error
 
     def _must_be_ready(self) -> None:
-        if not self._ready:
+        if not self.ready:
             raise RemoteUnavailable("the tierer is being started")
 
     # --- RemoteTier --------------------------------------------------------------------------------------------------
@@ -349,13 +350,13 @@ class TierLink:
         self._send_topic(topic_id)
 
     def _send_view(self, part: PartitionId) -> None:
-        if not self._ready:
+        if not self.ready:
             self._behind.add(part)
         elif part in self._views:
             self._tell(m.PartitionChanged(self._views[part]))
 
     def _send_topic(self, topic_id: Uuid) -> None:
-        if not self._ready:
+        if not self.ready:
             self._behind.add(topic_id)
         elif topic_id in self._topics:
             self._tell(m.TopicChanged(self._topics[topic_id]))

@@ -74,6 +74,9 @@ class Durability:
         """What to flush: closed segments that are not; with *active_to*, the log end, the active batches; and when
         *closing* all files of the active segment. None when there is nothing."""
         files: list[Path] = []
+        first = segments.first
+        if first.base > self.sealed:  # closed segments went before they were flushed: this remembers their producers
+            files.append(first.directory / snapshot_file(first.base))
         for i in range(segments.find(self.sealed), len(segments) - 1):
             next_base = segments[i + 1].base
             if next_base > self.sealed:

@@ -197,6 +197,25 @@ def test_what_recovery_has_cut_off_does_not_come_back(seed: int, tmp_path: Path)
     directory.close(clean=True)
 
 
+def test_producers_are_remembered_though_all_they_wrote_was_deleted(tmp_path: Path) -> None:
+    disk, promise = ModelDisk(tmp_path), Promise()
+    directory = Place(tmp_path, TIERED, disk=disk).open()
+    log = Place(tmp_path, TIERED, disk=disk).new_log(directory)
+    promise.append(log, 3)
+    log.roll()
+    log.move_log_start(log.log_end)
+    promise.flush(log, active=True)
+    directory.write_checkpoints()
+    directory.close(clean=False)
+    disk.lose_unsynced()
+    directory = Place(tmp_path, TIERED).open()
+    log = directory.logs[TP]
+    log.begin(1, 0)
+    again = log.append(batch(2, size=60, producer=(PRODUCER, 0, 4), at_ms=T0 + 4), now_ms=T0)
+    assert (again.first_offset, again.duplicate) == (4, True)
+    directory.close(clean=True)
+
+
 @dataclass
 class Seed:
     snapshot: bytes

@@ -1,8 +1,6 @@
 """A whole tierd over several real disks: one gets full, one fails, one is not mounted, one is lost."""
 
 import json
-import re
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,12 +9,12 @@ from typing import Any
 import pytest
 
 from broker.client import Client, batch, offsets_of
-from kit import kafka, mounts, traffic
+from kit import mounts, tiers, tools, traffic
 from kit.daemon import Daemon, DidNotStart
+from tierd.config.topic import MIB
 from tierd.wire.errors import ErrorCode
 
 pytestmark = pytest.mark.e2e
-MIB = 1 << 20
 
 
 class Beside(Daemon):
@@ -58,15 +56,8 @@ def read_all(client: Client, topic: str, number: int, end: int) -> list[int]:
 
 
 def health(daemon: Daemon) -> dict[str, Any]:
-    answer: dict[str, Any] = json.loads(_get(daemon, "/health"))
+    answer: dict[str, Any] = json.loads(tiers.http(daemon, "/health"))
     return answer
-
-
-def _get(daemon: Daemon, path: str) -> str:
-    found = re.findall(r"health and metrics listening=(\S+)", daemon.log.read_text())
-    with urllib.request.urlopen(f"http://{found[-1]}{path}", timeout=10) as answer:
-        text: str = answer.read().decode()
-        return text
 
 
 def directories(daemon: Daemon) -> dict[str, dict[str, Any]]:
@@ -168,7 +159,7 @@ def test_a_failing_disk_takes_only_its_own_partitions_away(tmp_path: Path) -> No
         assert (shown["data"]["state"], shown["good"]["state"]) == ("offline", "online")
         assert "Input/output error" in shown["data"]["reason"]
         assert {row["partition"] for row in daemon.status()["partitions"] if row["offline"]} == set(bad)
-        metrics = _get(daemon, "/metrics")
+        metrics = tiers.http(daemon, "/metrics")
         assert f'tierd_directory_offline{{directory="{disk.path / "data"}"}} 1.0' in metrics
         assert f'tierd_directory_offline{{directory="{good}"}} 0.0' in metrics
         told = health(daemon)
@@ -366,11 +357,15 @@ def test_a_partition_moves_under_two_real_clients_and_a_bucket(tmp_path: Path) -
 @pytest.mark.timeout(240)
 def test_kafkas_tools_show_and_move_partitions(tmp_path: Path) -> None:
     a, b = tmp_path / "a", tmp_path / "b"
-    with tierd(a, b, state=tmp_path / "state") as daemon, connect(daemon) as client:
+    with (
+        tierd(a, b, state=tmp_path / "state") as daemon,
+        connect(daemon) as client,
+        tools.running(daemon.address, tmp_path) as kafkas,
+    ):
         client.create("t", 2)
         for number in range(2):
             client.produce("t", batch(10), number)
-        shown = _log_dirs(daemon)
+        shown = _log_dirs(kafkas)
         assert {Path(row["logDir"]).name: [p["partition"] for p in row["partitions"]] for row in shown} == {
             "a": ["t-0"],
             "b": ["t-1"],
@@ -379,26 +374,27 @@ def test_kafkas_tools_show_and_move_partitions(tmp_path: Path) -> None:
         wish = [{"topic": "t", "partition": 0, "replicas": [1], "log_dirs": [str(b)]}]
         plan = tmp_path / "plan.json"
         plan.write_text(json.dumps({"version": 1, "partitions": wish}))
-        said = _tool(daemon, "reassign.ReassignPartitionsCommand", "--execute", "--reassignment-json-file", str(plan))
+        reassign = ("reassign.ReassignPartitionsCommand", "--reassignment-json-file", str(plan))
+        said = _tool(kafkas, *reassign, "--execute")
         assert f"log directory to {b} for replica t-0 with broker 1" in said
         for _ in range(10):
-            said = _tool(
-                daemon, "reassign.ReassignPartitionsCommand", "--verify", "--reassignment-json-file", str(plan)
-            )
+            said = _tool(kafkas, *reassign, "--verify")
             if "log directory t-0" not in said or "completed successfully" in said:
                 break
         assert "Reassignment of replica t-0-1 completed successfully" in said, said
-        shown = _log_dirs(daemon)
+        shown = _log_dirs(kafkas)
         assert {Path(row["logDir"]).name: len(row["partitions"]) for row in shown} == {"a": 0, "b": 2}
         assert read_all(client, "t", 0, 10) == list(range(10))
 
 
-def _tool(daemon: Daemon, name: str, *arguments: str) -> str:
-    return kafka.java(f"org.apache.kafka.tools.{name}", "--bootstrap-server", daemon.address, *arguments)
+def _tool(kafkas: tools.Tools, name: str, *arguments: str) -> str:
+    said = kafkas.run(name, *arguments)
+    assert said.status == 0, said
+    return said.text
 
 
-def _log_dirs(daemon: Daemon) -> list[dict[str, Any]]:
-    said = _tool(daemon, "LogDirsCommand", "--describe", "--topic-list", "t")
+def _log_dirs(kafkas: tools.Tools) -> list[dict[str, Any]]:
+    said = _tool(kafkas, "LogDirsCommand", "--describe", "--topic-list", "t")
     document = json.loads(said[said.index("{") :])
     rows: list[dict[str, Any]] = document["brokers"][0]["logDirs"]
     return rows

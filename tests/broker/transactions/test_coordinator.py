@@ -86,10 +86,11 @@ def test_markers_are_written_until_all_are_there() -> None:
     run(work)
 
 
-def test_a_topic_that_is_gone_needs_no_marker() -> None:
+@pytest.mark.parametrize("error", [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_PRODUCER_EPOCH])
+def test_a_topic_that_is_gone_or_further_on_needs_no_marker(error: ErrorCode) -> None:
     async def work(rig: Rig) -> None:
         producer = await begin(rig)
-        rig.markers.errors[B] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        rig.markers.errors[B] = error
         await rig.transactions.end("x", producer, commit=True, version=TV2)
         assert rig.log.states()[-1] is S.COMPLETE_COMMIT
 

@@ -31,7 +31,8 @@ MARKERS_WAIT_S: Final = 0.1
 FIRST_RETRY_S, LAST_RETRY_S = 0.1, 10.0
 """Between two tries to write markers."""
 
-_DONE: Final = frozenset({ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
+_DONE: Final = frozenset({ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_PRODUCER_EPOCH})
+"""The last one: a later epoch has written there, so what was open is ended, by a tool say. As in Kafka."""
 
 
 @dataclass(frozen=True, slots=True)

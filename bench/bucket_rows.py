@@ -11,9 +11,12 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bench import cold_read, rawclient
+from bench import rawclient
 from bench.bare_put import BarePut, bare_options
+from bench.cold_data import Plan, fill
+from bench.cold_read import Work
 from bench.measure import MIB, Sample, interleaved, timed
+from bench.relay import relay as relaying
 from bench.rows import Row, Run, batch_of
 from bench.servers import Server, tierd
 from kit import weed
@@ -80,8 +83,8 @@ def cold_sequential(run: Run) -> Row:
     batch = batch_of(BATCH_BYTES)
     with weed.running() as bucket_server, ExitStack() as stack:
         plan = _relay_plan(bucket_server, run, batch)
-        cold_read.fill(plan, batch)
-        relay = stack.enter_context(cold_read.relay(plan))
+        fill(plan, batch)
+        relay = stack.enter_context(relaying(plan))
         bucket = bucket_server.bucket("tierd")
         cache_bytes = max(64 * MIB, run.total_bytes // 4)
         server = stack.enter_context(
@@ -103,10 +106,8 @@ def cold_sequential(run: Run) -> Row:
     return Row(name="cold sequential read", bare="bare relay", samples=samples, private_mib=memory)
 
 
-def _relay_plan(server: weed.Weed, run: Run, batch: bytes) -> cold_read.Plan:
-    work = cold_read.Work(
-        total_bytes=run.total_bytes, rounds=run.rounds, fetch_bytes=FETCH_BYTES, batch_bytes=len(batch)
-    )
+def _relay_plan(server: weed.Weed, run: Run, batch: bytes) -> Plan:
+    work = Work(total_bytes=run.total_bytes, rounds=run.rounds, fetch_bytes=FETCH_BYTES, batch_bytes=len(batch))
     return replace(work.plan(server, batch), place=str(run.place / "relay"))
 
 

@@ -78,7 +78,7 @@ def kafka(place: Path, others: Mapping[str, str] | None = None) -> Iterator[Serv
     if not has_kafka():
         yield None
         return
-    settings = {"log.segment.bytes": str(64 << 20), "log.segment.delete.delay.ms": "1000"} | (others or {})
+    settings = {"log.segment.bytes": str(64 << 20), "log.segment.delete.delay.ms": "1000", **(others or {})}
     with kafka_kit.running(place, settings, KAFKA_JVM) as broker:
         yield Server(KAFKA, broker.address, {"kafka": broker.pid}, data=broker.data)
 

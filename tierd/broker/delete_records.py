@@ -34,6 +34,7 @@ class DeleteRecords:
             for asked in topic.partitions:
                 partition = self._partitions.get(topic.name, asked.partition_index)
                 rows.append((topic.name, asked.partition_index, partition, self._move(partition, asked.offset)))
+                await asyncio.sleep(0)  # others' turn: each waits for the disk
         moved = [partition for *_, partition, code in rows if partition is not None and code is ErrorCode.NONE]
         await self._publish(moved, request.timeout.total_seconds())
         answer: dict[str, list[dict[str, object]]] = {topic.name: [] for topic in request.topics}

@@ -5,6 +5,7 @@ import itertools
 
 import pytest
 
+from tierd.base.errors import DiskFull
 from tierd.broker.transactions.machine import TV2, Producer
 from tierd.broker.transactions.model import State
 from tierd.wire.errors import ErrorCode
@@ -185,6 +186,22 @@ def test_a_transaction_that_takes_too_long_is_aborted() -> None:
         assert await rig.transactions.init("x", TIMEOUT_MS, None) == (producer.id, 2)
 
     run(work)
+
+
+def test_what_fails_over_and_over_is_said_seldom(caplog: pytest.LogCaptureFixture) -> None:
+    async def work(rig: Rig) -> None:
+        await begin(rig)
+        rig.clock.advance(TIMEOUT_MS + 1)
+        rig.log.fails = DiskFull("below the reserve")
+        for _ in range(10):
+            await rig.transactions.step()
+        rig.log.fails = None
+        await rig.transactions.step()
+        await rig.until("x", S.COMPLETE_ABORT)
+
+    run(work)
+    said = [vars(record)["times"] for record in caplog.records if record.message == "late transaction not aborted"]
+    assert said == [1, 2, 4, 8]
 
 
 def test_the_time_goes_on_while_tierd_is_stopped() -> None:

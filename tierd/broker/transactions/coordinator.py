@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from tierd.base.clock import Clock
 from tierd.base.ids import TopicPartition
+from tierd.base.logs import Doubling
 from tierd.broker.transactions import machine
 from tierd.broker.transactions.machine import TV2, FreshId, Producer, Refused
 from tierd.broker.transactions.model import State, Transaction
@@ -72,6 +73,7 @@ class Transactions:
         self._fresh_id = fresh_id
         self._epoch = epoch
         self._ongoing: dict[Entry, None] = {}
+        self._failures = Doubling()
         self._stopped = asyncio.Event()
         self._woken = asyncio.Event()
         self._expiry_due_ms = 0
@@ -188,10 +190,11 @@ class Transactions:
         while not self._stopped.is_set():
             try:
                 await step()
-                return True
             except Refused as error:
-                facts = {"transactional_id": transactional_id, "why": str(error), "again_in_s": pause_s}
-                log.warning("transaction cannot be ended yet", extra=facts)
+                self._warn("transaction cannot be ended yet", transactional_id, error)
+            else:
+                self._failures.well(transactional_id)
+                return True
             await _wait(self._stopped, pause_s)
             pause_s = min(2 * pause_s, LAST_RETRY_S)
         return False
@@ -232,10 +235,15 @@ class Transactions:
         try:
             value = await self._store.change(transactional_id, decide)
         except NotReady as error:
-            log.warning("late transaction not aborted", extra={"transactional_id": transactional_id, "why": str(error)})
+            self._warn("late transaction not aborted", transactional_id, error)
             return
         if value.deciding:
             log.warning("transaction aborted: it took too long", extra={"transactional_id": transactional_id})
+
+    def _warn(self, event: str, transactional_id: str, error: Refused) -> None:
+        """Seldom: it is tried again and again."""
+        if (times := self._failures.failed(transactional_id)) is not None:
+            log.warning(event, extra={"transactional_id": transactional_id, "why": str(error), "times": times})
 
     async def close(self) -> None:
         """No more markers and time-outs; what is being written is written."""

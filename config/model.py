@@ -282,6 +282,26 @@ class Groups(Section):
             "offset.metadata.max.bytes", Number(0, 32_767), "Largest metadata that goes with one committed offset."
         ),
     ] = 4096
+    consumer_session_ms: Annotated[
+        int,
+        Setting(
+            "group.consumer.session.timeout.ms",
+            Number(1_000, HOUR_MS, MILLIS),
+            "Consumer protocol (KIP-848): a member that is silent for so long is sent away.",
+        ),
+    ] = 45_000
+    consumer_heartbeat_ms: Annotated[
+        int,
+        Setting(
+            "group.consumer.heartbeat.interval.ms",
+            Number(100, HOUR_MS, MILLIS),
+            "Consumer protocol: how often members are told to send heartbeats; below the session timeout.",
+        ),
+    ] = 5_000
+    consumer_max_size: Annotated[
+        int,
+        Setting("group.consumer.max.size", Number(1, 2**31 - 1), "Consumer protocol: members of one group."),
+    ] = 2**31 - 1
     retention_minutes: Annotated[
         int,
         Setting(

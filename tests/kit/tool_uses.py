@@ -42,7 +42,24 @@ RECORDS: Final = (
         "--topic jt --group-id vcc --max-messages 100 --reset-policy earliest",
         'offsets_committed.*"success":true',
     ),
+    Use(
+        "VerifiableConsumer",
+        "--topic jt --group-id vc --group-protocol consumer --max-messages 100 --reset-policy earliest",
+        'offsets_committed.*"success":true',
+    ),
     Use("EndToEndLatency", "--topic jt --num-records 200 --producer-acks all --record-size 100", "99.9th"),
+)
+TRANSACTIONS: Final = (
+    Use(
+        "ProducerPerformance",
+        "--topic jt --num-records 500 --record-size 100 --throughput -1 --transaction-duration-ms 50 "
+        "--producer-props bootstrap.servers={at} transactional.id=pp",
+        "500 records sent",
+    ),
+    Use("TransactionsCommand", "list", r"^pp\s+\d+\s+\d+\s+CompleteCommit"),
+    Use("TransactionsCommand", "describe --transactional-id pp", "CompleteCommit"),
+    Use("TransactionsCommand", "describe-producers --topic jt --partition 0", r"ProducerId\s+ProducerEpoch.*^\d+"),
+    Use("TransactionsCommand", "find-hanging --broker-id 1", r"Topic\s+Partition\s+ProducerId"),
 )
 OFFSETS: Final = (
     Use(_OFFSETS, "--topic jt --time latest", r"^jt:0:\d+"),
@@ -60,13 +77,15 @@ GROUPS: Final = (
     Use(_GROUPS, "--list", "^pc$"),
     Use(_GROUPS, "--list --state", r"^pc\s.*Empty"),
     Use(_GROUPS, "--list --state Stable", r"\A(?!.*^pc)"),
-    Use(_GROUPS, "--list --type classic", "^pc"),
+    Use(_GROUPS, "--list --type classic", r"\A(?!.*^vc )(?=.*^pc )"),
+    Use(_GROUPS, "--list --type consumer", r"\A(?!.*^pc )(?=.*^vc )"),
     Use(_GROUPS, "--describe --group pc", r"pc\s+jt\s+0\s+\d+\s+\d+\s+\d+"),
     Use(_GROUPS, "--describe --group pc --offsets", r"pc\s+jt\s+0\s+\d+\s+\d+\s+\d+"),
     Use(_GROUPS, "--describe --group pc --state", "Empty"),
     Use(_GROUPS, "--describe --group pc --members", "has no active members"),
     Use(_GROUPS, "--describe --all-groups", r"pc\s+jt.*vcc\s+jt|vcc\s+jt.*pc\s+jt"),
     Use(_GROUPS, "--describe --all-groups --state", "Empty"),
+    Use(_GROUPS, "--describe --group vc --state --verbose", r"vc .*uniform +Empty"),
     Use(_GROUPS, "--describe --group never-was", "Group never-was not found"),
     Use(_GROUPS, _RESET + " --to-latest", r"pc\s+jt\s+1\s+[1-9]\d*"),
     Use(_GROUPS, _RESET + " --shift-by -10", r"pc\s+jt\s+1\s+[1-9]\d*"),
@@ -96,4 +115,4 @@ ENDS: Final = (
     Use("TopicCommand", "--delete --topic jt"),
     Use("TopicCommand", "--list", r"\A(?!.*^jt$)"),
 )
-ALL: Final = (*TOPICS, *RECORDS, *OFFSETS, *GROUPS, *SETTINGS, *CLUSTER, *ENDS)
+ALL: Final = (*TOPICS, *RECORDS, *TRANSACTIONS, *OFFSETS, *GROUPS, *SETTINGS, *CLUSTER, *ENDS)

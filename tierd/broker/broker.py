@@ -24,6 +24,8 @@ from tierd.broker.dispatch import ControlHandler, Dispatch
 from tierd.broker.fetch import Fetch
 from tierd.broker.group_ports import OneNode, TopicIds, once_settled
 from tierd.broker.groups.admin import GroupAdmin
+from tierd.broker.groups.consumer.groups import ConsumerGroups
+from tierd.broker.groups.consumer.handlers import ConsumerHandlers
 from tierd.broker.groups.coordinator import Coordinator
 from tierd.broker.groups.expiry import OffsetsExpiry
 from tierd.broker.groups.handlers import GroupHandlers
@@ -112,6 +114,7 @@ class Broker:
             TransactionalOffsets(self._coordinator),
             appended=self.housekeeping.appended,
         )
+        self._consumer_groups = ConsumerGroups(self._coordinator, TopicIds(partitions))
         self._expiry = OffsetsExpiry(
             self._coordinator,
             keep_ms=settings.groups.retention_minutes * 60_000,
@@ -189,6 +192,7 @@ class Broker:
             self._expiry.stop()
             await asyncio.wait({self._expiry_task})
         await self._stop_transactions()
+        self._consumer_groups.close()
         self._coordinator.close()
         await self._behind.close()
         await self.topics.close()
@@ -294,7 +298,9 @@ class Broker:
             verifier=self._transactions,
         )
         transactions = TransactionHandlers(self._transactions, topic_ids, producer_ids.next_id, self._offsets.ensure)
-        group_apis = {**groups.table(), **GroupAdmin(self._coordinator, topic_ids).table()}
+        consumers = ConsumerHandlers(self._coordinator, self._consumer_groups, topic_ids)
+        admin = GroupAdmin(self._coordinator, topic_ids)
+        group_apis = {**groups.table(), **consumers.table(), **admin.table()}
         cluster = DescribeCluster(node_id=settings.node_id, cluster_id=cluster_id, advertised=self.advertised)
         return {
             ApiKey.LIST_OFFSETS: ListOffsets(partitions, self.tier, self._lookups),
@@ -334,5 +340,8 @@ def _group_limits(settings: Settings) -> GroupLimits:
         initial_delay_ms=groups.initial_delay_ms,
         max_size=groups.max_size,
         offset_metadata=groups.offset_metadata,
+        consumer_session_ms=groups.consumer_session_ms,
+        consumer_heartbeat_ms=groups.consumer_heartbeat_ms,
+        consumer_max_size=groups.consumer_max_size,
         memory_bytes=groups.memory_bytes,
     )

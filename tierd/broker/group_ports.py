@@ -5,6 +5,7 @@ from typing import Any
 
 from tierd.base.ids import Uuid
 from tierd.broker.connection import CloseQuietly
+from tierd.broker.groups.consumer.model import Layout
 from tierd.broker.groups.handlers import Handler
 from tierd.broker.internal_topic import InternalTopic
 from tierd.broker.partitions import Partitions
@@ -39,6 +40,14 @@ class TopicIds:
     def topic_id(self, topic: str, partition: int) -> Uuid | None:
         found = self._partitions.get(topic, partition)
         return None if found is None else found.id.topic_id
+
+    def layout(self, topic: str) -> Layout | None:
+        found = self._partitions.topic(topic)
+        return None if found is None else Layout(found.id, found.row.partitions)
+
+    def name_of(self, topic_id: Uuid) -> str | None:
+        found = self._partitions.topic_by_id(topic_id)
+        return None if found is None else found.name
 
 
 class OneNode:

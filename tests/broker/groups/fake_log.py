@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Callable
 
 from tierd.base.errors import CorruptFile, DiskFull
 from tierd.base.ids import Uuid
+from tierd.broker.groups.consumer.model import Layout
 from tierd.storage.batch import patch, walk
 
 
@@ -52,9 +53,18 @@ class FakeLog:
 class FakeTopics:
     def __init__(self) -> None:
         self.ids = {"t1": Uuid(b"1" * 16), "t2": Uuid(b"2" * 16)}
+        self.partitions: dict[str, int] = {}
+        """Of topics that have more or less than 3."""
 
     def topic_id(self, topic: str, partition: int) -> Uuid | None:
         return self.ids.get(topic) if partition < 3 else None
+
+    def layout(self, topic: str) -> Layout | None:
+        topic_id = self.ids.get(topic)
+        return None if topic_id is None else Layout(topic_id, self.partitions.get(topic, 3))
+
+    def name_of(self, topic_id: Uuid) -> str | None:
+        return next((name for name, known in self.ids.items() if known == topic_id), None)
 
 
 class FakeNodes:

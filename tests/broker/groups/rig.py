@@ -11,6 +11,8 @@ from kio.index import load_request_schema
 
 from kit.clock import FakeClock
 from tierd.broker.groups.admin import GroupAdmin
+from tierd.broker.groups.consumer.groups import ConsumerGroups
+from tierd.broker.groups.consumer.handlers import ConsumerHandlers
 from tierd.broker.groups.coordinator import Coordinator
 from tierd.broker.groups.handlers import GroupHandlers
 from tierd.broker.groups.model import GroupLimits
@@ -43,11 +45,18 @@ class Rig:
             verifier=verifier or OneTransaction(),
             new_id=lambda: f"id{next(ids)}",
         )
-        self._table = {**handlers.table(), **GroupAdmin(self.coordinator, self.topics).table()}
+        self.consumers = ConsumerGroups(self.coordinator, self.topics)
+        consumers = ConsumerHandlers(self.coordinator, self.consumers, self.topics, new_id=lambda: f"id{next(ids)}")
+        admin = GroupAdmin(self.coordinator, self.topics)
+        self._table = {**handlers.table(), **consumers.table(), **admin.table()}
 
     def restart(self) -> "Rig":
-        self.coordinator.close()
+        self.close()
         return Rig(self.log)
+
+    def close(self) -> None:
+        self.consumers.close()
+        self.coordinator.close()
 
     async def ask(self, api_key: int, version: int, request: Any, client_id: str = "c") -> Any:
         header = RequestHeader(api_key, version, 1, client_id)
@@ -60,6 +69,7 @@ class Rig:
     async def pass_time(self, by_ms: int) -> None:
         self.clock.advance(by_ms)
         self.coordinator.run_due()
+        self.consumers.run_due()
         await asyncio.sleep(0)
 
 

@@ -21,7 +21,7 @@ from tierd.wire.header import RequestHeader
 
 Fields = dict[str, object]
 
-_CLASSIC: Final = "classic"
+_CLASSIC, _CONSUMER = "classic", "consumer"
 _SAYS_NOT_FOUND_FROM: Final = 6
 """DescribeGroups: before, a group that is not there is a dead one."""
 
@@ -49,8 +49,9 @@ class GroupAdmin:
             shards = await self._coordinator.load_all()
         except NotReady:
             return {"error_code": ErrorCode.COORDINATOR_NOT_AVAILABLE, "groups": ()}
-        rows = (row for shard in shards for row in _listed(shard)) if not types or _CLASSIC in types else ()
-        shown = [row for row in rows if not states or str(row["group_state"]).lower() in states]
+        rows = [row for shard in shards for row in _listed(shard)]
+        shown = [row for row in rows if not types or row["group_type"] in types]
+        shown = [row for row in shown if not states or row["group_state"].lower() in states]
         return {"error_code": ErrorCode.NONE, "groups": shown}
 
     async def describe(self, header: RequestHeader, request: Any) -> Fields:
@@ -69,12 +70,13 @@ class GroupAdmin:
         group = shard.groups.get(group_id)
         if group is not None:
             return _described(group)
-        if shard.keeps_offsets(group_id):
+        if group_id not in shard.consumers and shard.keeps_offsets(group_id):
             return {"group_id": group_id, "group_state": State.EMPTY.value}
         missing: Fields = {"group_id": group_id, "group_state": State.DEAD.value}
         if version < _SAYS_NOT_FOUND_FROM:
             return missing
-        return {**missing, "error_code": ErrorCode.GROUP_ID_NOT_FOUND, "error_message": f"Group {group_id} not found."}
+        why = "is not a classic group" if group_id in shard.consumers else "not found"
+        return {**missing, "error_code": ErrorCode.GROUP_ID_NOT_FOUND, "error_message": f"Group {group_id} {why}."}
 
     async def delete(self, header: RequestHeader, request: Any) -> Fields:
         """Only groups without members go, and their offsets with them."""
@@ -85,8 +87,11 @@ class GroupAdmin:
         try:
             shard = await self._coordinator.shard(group_id)
             group, offsets = shard.groups.get(group_id), shard.offsets_of(group_id)
-            if group is None and not offsets:
+            consumers = shard.consumers.get(group_id)
+            if group is None and consumers is None and not offsets:
                 return ErrorCode.GROUP_ID_NOT_FOUND
+            if consumers is not None and consumers.state.members:
+                return ErrorCode.NON_EMPTY_GROUP
             if group is not None and group.state is not State.EMPTY:
                 return ErrorCode.NON_EMPTY_GROUP
             self._coordinator.forget(shard, offsets, [group_id])
@@ -103,9 +108,9 @@ class GroupAdmin:
         refusal = _may_delete_offsets(shard, request.group_id)
         if refusal is not ErrorCode.NONE:
             return {"error_code": refusal}
-        group, known = shard.groups.get(request.group_id), shard.offsets_of(request.group_id)
+        known = shard.offsets_of(request.group_id)
         errors = {
-            (topic.name, part.partition_index): self._refusal(group, topic.name, part.partition_index)
+            (topic.name, part.partition_index): self._refusal(shard, request.group_id, topic.name, part.partition_index)
             for topic in request.topics
             for part in topic.partitions
         }
@@ -116,20 +121,23 @@ class GroupAdmin:
             return {"error_code": ErrorCode.COORDINATOR_NOT_AVAILABLE}
         return {"error_code": ErrorCode.NONE, "topics": [_deleted(topic, errors) for topic in request.topics]}
 
-    def _refusal(self, group: Group | None, topic: str, index: int) -> ErrorCode:
+    def _refusal(self, shard: Shard, group_id: str, topic: str, index: int) -> ErrorCode:
         if self._topics.topic_id(topic, index) is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if reads(group, topic) else ErrorCode.NONE
+        consumers = shard.consumers.get(group_id)
+        read = consumers.reads(topic) if consumers is not None else reads(shard.groups.get(group_id), topic)
+        return ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if read else ErrorCode.NONE
 
 
-def _listed(shard: Shard) -> Iterator[Fields]:
+def _listed(shard: Shard) -> Iterator[dict[str, str]]:
     for group_id in shard.names():
-        group = shard.groups.get(group_id)
+        group, consumers = shard.groups.get(group_id), shard.consumers.get(group_id)
+        state = (State.EMPTY if group is None else group.state).value
         yield {
             "group_id": group_id,
-            "protocol_type": (None if group is None else group.protocol_type) or "",
-            "group_state": (State.EMPTY if group is None else group.state).value,
-            "group_type": _CLASSIC,
+            "protocol_type": CONSUMER if consumers else (None if group is None else group.protocol_type) or "",
+            "group_state": consumers.state.name if consumers else state,
+            "group_type": _CONSUMER if consumers else _CLASSIC,
         }
 
 
@@ -159,7 +167,8 @@ def _member(member: Member, protocol: str | None) -> Fields:
 def _may_delete_offsets(shard: Shard, group_id: str) -> ErrorCode:
     group = shard.groups.get(group_id)
     if group is None:
-        return ErrorCode.NONE if shard.offsets_of(group_id) else ErrorCode.GROUP_ID_NOT_FOUND
+        known = group_id in shard.consumers or shard.offsets_of(group_id)
+        return ErrorCode.NONE if known else ErrorCode.GROUP_ID_NOT_FOUND
     if group.state is not State.EMPTY and group.protocol_type != CONSUMER:
         return ErrorCode.NON_EMPTY_GROUP  # nobody knows what its members read
     return ErrorCode.NONE

@@ -7,8 +7,8 @@
 | member | | id, instance?, client, host, i32 rebalance ms, i32 session ms, bytes subscription, bytes assignment |
 
 Strings: i16 length and bytes, `?` may be null; in a commit's value a compact one. Tag 0 of a commit is the topic's id.
-A value of null deletes. Other keys (KIP-848 groups and later) are left
-alone. Commit value 1 has an expiry time at the end; it is written when an old client asks for one.
+A value of null deletes. Other keys are those of `consumer.records`. Commit value 1 has an expiry time at the end; it is
+written when an old client asks for one.
 """
 
 import struct

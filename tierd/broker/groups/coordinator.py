@@ -8,7 +8,7 @@ import asyncio
 import heapq
 import itertools
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from tierd.base.clock import Clock
@@ -23,6 +23,9 @@ from tierd.broker.groups.codec import (
     encode_group,
     encode_group_key,
 )
+from tierd.broker.groups.consumer.group import ConsumerGroup
+from tierd.broker.groups.consumer.model import ConsumerState
+from tierd.broker.groups.consumer.records import difference
 from tierd.broker.groups.machine import Group
 from tierd.broker.groups.model import (
     Action,
@@ -77,12 +80,19 @@ class Coordinator:
         self._forget_again_ms = 0
         self.held_bytes = 0
         """What all groups take, as `weight` counts it."""
+        self.on_read: Callable[[Shard], None] = lambda shard: None
+        """Called when a partition of the topic was read."""
         self._log = offsets
         self._clock = clock
         self._shards = Loading(self._load)
         self._due: list[tuple[int, int, Shard, Group]] = []
         self._order = itertools.count()
         self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def most_record_bytes(self) -> int:
+        """Largest batch that one group may fill."""
+        return self._log.max_batch_bytes
 
     def now_ms(self) -> int:
         """The clock of the state machines."""
@@ -131,6 +141,10 @@ class Coordinator:
             group.load(stored, self.now_ms())
             self.recount(group)
             self.arm(shard, group)
+        for group_id, state in replay.consumers.groups.items():
+            consumers = shard.consumers[group_id] = self.consumer_group(group_id, state)
+            self.recount(consumers)
+        self.on_read(shard)
         if replay.groups or replay.commits:
             facts = {"partition": replay.where, "groups": len(replay.groups), "offsets": len(replay.commits)}
             log.info("groups read", extra=facts)
@@ -188,7 +202,17 @@ class Coordinator:
             gone = list(itertools.islice((group for group in idle if group.id != but), _FORGET_AT_A_TIME))
             self.forget(shard, (), [group.id for group in gone])
 
-    def recount(self, group: Group) -> None:
+    def check_room(self, more_bytes: int, group_id: str) -> None:
+        """Raises NoRoom when the group must not take so much more."""
+        self.take(more_bytes, group_id)
+        self.held_bytes -= more_bytes
+
+    def consumer_group(self, group_id: str, state: ConsumerState) -> ConsumerGroup:
+        """A group of the consumer protocol, in memory only."""
+        session_ms = self.limits.consumer_session_ms
+        return ConsumerGroup(group_id, state, session_ms=session_ms, now_ms=self.now_ms(), wall_ms=self.wall_ms())
+
+    def recount(self, group: Group | ConsumerGroup) -> None:
         """Call when members have gone: what was put down to them is free again."""
         now_bytes = group.held_bytes()
         self.held_bytes += now_bytes - group.counted_bytes
@@ -253,6 +277,9 @@ class Coordinator:
         known = [shard.groups[group_id] for group_id in groups if group_id in shard.groups]
         rows: list[Row] = [(encode_commit_key(key), None) for key in offsets]
         rows += [(encode_group_key(group.id), None) for group in known]
+        consumers = [shard.consumers[group_id] for group_id in groups if group_id in shard.consumers]
+        for ended in consumers:
+            rows += difference(ended.id, ended.state, None)
         if rows:
             self.write(shard, rows)
         for key in offsets:
@@ -261,6 +288,9 @@ class Coordinator:
             self.act(shard, group, group.die())
             del shard.groups[group.id]
             self.held_bytes -= group.counted_bytes
+        for ended in consumers:
+            del shard.consumers[ended.id]
+            self.held_bytes -= ended.counted_bytes
 
     def _drop(self, shard: Shard, key: CommitKey) -> None:
         """Of open transactions, too: none brings it back."""

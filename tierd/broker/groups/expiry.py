@@ -7,6 +7,7 @@ What offsets a time lets go of:
 | has no members | all | the last member's leaving |
 | never had any | all | their own commit |
 | stable, of consumers whose topics are known | of topics that no member reads | their own commit |
+| of the consumer protocol | of topics that no member reads | their own commit, or the last member's leaving |
 | anything else | none | |
 
 A commit that names its own time of expiry goes by that. An offset that an open transaction is about to commit stays.
@@ -32,12 +33,14 @@ _A_TURN = 100
 
 def expired(shard: Shard, group_id: str, *, now_ms: int, keep_ms: int) -> Iterator[CommitKey]:
     """Offsets of the group to be forgotten at *now_ms*, wall clock."""
-    group = shard.groups.get(group_id)
+    group, consumers = shard.groups.get(group_id), shard.consumers.get(group_id)
     if group is not None and not _may_expire(group):
         return
+    left_ms = _left_ms(group) if consumers is None else None if consumers.state.members else consumers.emptied_ms
     for (topic, partition), commit in shard.commits.get(group_id, {}).items():
         key = CommitKey(group_id, topic, partition)
-        if key not in shard.pending and not reads(group, topic) and _is_over(commit, group, now_ms, keep_ms):
+        read = reads(group, topic) if consumers is None else consumers.reads(topic)
+        if key not in shard.pending and not read and _is_over(commit, left_ms, now_ms, keep_ms):
             yield key
 
 
@@ -48,15 +51,16 @@ def _may_expire(group: Group) -> bool:
     return group.state is State.STABLE and topics_of(group) is not None
 
 
-def _is_over(commit: Commit, group: Group | None, now_ms: int, keep_ms: int) -> bool:
+def _left_ms(group: Group | None) -> int | None:
+    """When the last member left; None where that does not count."""
+    return None if group is None or group.protocol_type is None or group.members else group.changed_ms
+
+
+def _is_over(commit: Commit, left_ms: int | None, now_ms: int, keep_ms: int) -> bool:
     if commit.expire_ms is not None:
         return now_ms >= commit.expire_ms
-    left = group is not None and group.protocol_type is not None and group.state is State.EMPTY
-    since_ms = commit.commit_ms
-    if left and group is not None and group.changed_ms is not None:
-        # Kafka takes the time of leaving alone; an administrator may have set the offset since.
-        since_ms = max(since_ms, group.changed_ms)
-    return now_ms - since_ms >= keep_ms
+    # Kafka takes the time of leaving alone; an administrator may have set the offset since.
+    return now_ms - max(commit.commit_ms, left_ms or 0) >= keep_ms
 
 
 class OffsetsExpiry:
@@ -99,8 +103,9 @@ class OffsetsExpiry:
     def _forget(self, shard: Shard, group_id: str) -> tuple[int, int]:
         """How many offsets and groups went."""
         gone = list(expired(shard, group_id, now_ms=self._coordinator.wall_ms(), keep_ms=self._keep_ms))
-        group, left = shard.groups.get(group_id), shard.offsets_of(group_id).difference(gone)
-        ends = group is not None and group.idle and not left
+        group, consumers = shard.groups.get(group_id), shard.consumers.get(group_id)
+        empty = not consumers.state.members if consumers is not None else group is not None and group.idle
+        ends = empty and shard.offsets_of(group_id) <= set(gone)
         if gone or ends:
             self._coordinator.forget(shard, gone, [group_id] if ends else ())
         return len(gone), int(ends)

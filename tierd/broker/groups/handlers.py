@@ -118,6 +118,12 @@ class GroupHandlers:
             shard = await self._coordinator.shard(request.group_id)
             if request.member_id and request.group_id not in shard.groups:
                 return JoinAnswer(error=ErrorCode.UNKNOWN_MEMBER_ID, member_id=request.member_id)
+            consumers = shard.consumers.get(request.group_id)
+            if consumers is not None and consumers.state.members:
+                # Both protocols in one group is more than this broker does.
+                return JoinAnswer(error=ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id=request.member_id)
+            if consumers is not None:
+                self._coordinator.forget(shard, (), [request.group_id])
             group = self._coordinator.admit(shard, request.group_id, ask)
         except NotReady:
             return JoinAnswer(error=ErrorCode.COORDINATOR_NOT_AVAILABLE, member_id=request.member_id)

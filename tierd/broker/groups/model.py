@@ -192,6 +192,11 @@ class GroupLimits:
     """A new member whose join is not answered for so long is forgotten."""
     max_size: int = 2**31 - 1
     """Members of one group."""
+    consumer_session_ms: int = 45_000
+    """A member of the consumer protocol that is silent for so long is sent away."""
+    consumer_heartbeat_ms: int = 5_000
+    """How often it is told to send heartbeats."""
+    consumer_max_size: int = 2**31 - 1
     offset_metadata: int = 4096
     """Characters that may go with one committed offset."""
     memory_bytes: int = 256 << 20

@@ -37,7 +37,7 @@ class OffsetHandlers:
         shard = None
         try:
             shard = await self._coordinator.shard(request.group_id)
-            error = self._may_commit(shard, request)
+            error = self._may_commit(shard, request, header.version)
         except NotReady:
             error = ErrorCode.COORDINATOR_NOT_AVAILABLE
         errors = {place: error or bad for place, bad in self.check(request).items()}
@@ -52,11 +52,14 @@ class OffsetHandlers:
                 errors |= dict.fromkeys(good, ErrorCode.POLICY_VIOLATION)
         return {"topics": [committed(topic, errors) for topic in request.topics]}
 
-    def _may_commit(self, shard: Shard, request: Any) -> ErrorCode:
+    def _may_commit(self, shard: Shard, request: Any, version: int) -> ErrorCode:
         group = shard.groups.get(request.group_id)
         generation = request.generation_id_or_member_epoch
         if group is None:
             # Without a group anyone may keep offsets under a name of their own.
+            consumers = shard.consumers.get(request.group_id)
+            if consumers is not None:
+                return consumers.may_commit(request.member_id, generation, version)
             if generation < 0:
                 return ErrorCode.NONE
             # Where there are offsets already Kafka has made a group of them, without members.
@@ -105,19 +108,24 @@ class OffsetHandlers:
         """Before version 8 one group, then many; no topics named: all that are there."""
         stable = getattr(request, "require_stable", False)
         if header.version >= 8:
-            rows = [await self._fetch_group(group.group_id, group.topics, stable=stable) for group in request.groups]
-            return {"groups": rows}
-        fields = await self._fetch_group(request.group_id, request.topics, stable=stable)
+            return {"groups": [await self._fetch_group(group, stable=stable) for group in request.groups]}
+        fields = await self._fetch_group(request, stable=stable)
         del fields["group_id"]
         return fields
 
-    async def _fetch_group(self, group_id: str, topics: Any, *, stable: bool) -> Fields:
+    async def _fetch_group(self, asked: Any, *, stable: bool) -> Fields:
         """An error of the whole group goes to its partitions too, where old versions look for it. *stable*: the asker
         wants to wait where an open transaction is about to commit."""
+        group_id, topics = asked.group_id, asked.topics
+        error = ErrorCode.NONE
         try:
             shard = await self._coordinator.shard(group_id)
+            if group_id in shard.consumers:
+                who = getattr(asked, "member_id", None), getattr(asked, "member_epoch", -1)
+                error = shard.consumers[group_id].may_fetch(*who)
         except NotReady:
             error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if error is not ErrorCode.NONE:
             rows = {topic.name: [_none(index, error) for index in topic.partition_indexes] for topic in topics or ()}
             return _group(group_id, rows, error)
         known = shard.commits.get(group_id, {})

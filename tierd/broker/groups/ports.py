@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from typing import Final, Protocol
 
 from tierd.base.ids import Uuid
+from tierd.broker.groups.consumer.model import Layout
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 
@@ -39,6 +40,12 @@ class Topics(Protocol):
 
     def topic_id(self, topic: str, partition: int) -> Uuid | None:
         """The id of *topic*; None when it or the partition does not exist."""
+
+    def layout(self, topic: str) -> Layout | None:
+        """Its id and number of partitions; None when it does not exist."""
+
+    def name_of(self, topic_id: Uuid) -> str | None:
+        """The name of the topic with that id; None when there is none."""
 
 
 class Nodes(Protocol):

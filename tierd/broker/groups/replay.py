@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from tierd.broker.groups.codec import Commit, CommitKey, decode_commit, decode_group, decode_key
+from tierd.broker.groups.consumer.records import ConsumerReplay
 from tierd.broker.groups.model import StoredGroup
 from tierd.broker.groups.pending import PendingOffsets, holds
 from tierd.storage.batch import BatchHeader, ControlType, parse_control, walk
@@ -16,6 +17,7 @@ class Replay:
     where: str
     groups: dict[str, StoredGroup] = field(default_factory=dict)
     commits: dict[CommitKey, Commit] = field(default_factory=dict)
+    consumers: ConsumerReplay = field(default_factory=ConsumerReplay)
     pending: PendingOffsets = field(default_factory=PendingOffsets)
     """What open transactions are about to commit."""
 
@@ -37,6 +39,8 @@ class Replay:
         if record.key is None:
             return
         key = decode_key(record.key, self.where)
+        if key is None:
+            self.consumers.take(record.key, record.value, self.where)
         if isinstance(key, CommitKey):
             self._take_commit(header, record, key)
         elif key is not None:

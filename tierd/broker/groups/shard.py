@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from tierd.base.ids import Uuid
 from tierd.broker.groups.codec import Commit, CommitKey
+from tierd.broker.groups.consumer.group import ConsumerGroup
 from tierd.broker.groups.machine import Group
 from tierd.broker.groups.pending import PendingOffsets
 
@@ -14,6 +15,8 @@ class Shard:
 
     index: int
     groups: dict[str, Group] = field(default_factory=dict)
+    consumers: dict[str, ConsumerGroup] = field(default_factory=dict)
+    """Those of the consumer protocol; no name is in both."""
     commits: dict[str, dict[tuple[str, int], Commit]] = field(default_factory=dict)
     """By group, then topic and partition."""
     pending: PendingOffsets = field(default_factory=PendingOffsets)
@@ -41,4 +44,4 @@ class Shard:
 
     def names(self) -> list[str]:
         """Of all groups, those that only keep offsets among them."""
-        return list(dict.fromkeys([*self.commits, *self.groups, *(key.group for key in self.pending)]))
+        return list(dict.fromkeys([*self.commits, *self.groups, *self.consumers, *(key.group for key in self.pending)]))

@@ -79,13 +79,16 @@ class TxnOffsets:
         """Before version 3 a producer cannot say which member it commits for: then anybody may, as in Kafka."""
         group = shard.groups.get(request.group_id)
         generation = getattr(request, "generation_id", -1)
+        member_id, instance_id = getattr(request, "member_id", ""), getattr(request, "group_instance_id", None)
+        consumers = shard.consumers.get(request.group_id)
+        if consumers is not None:
+            return consumers.may_commit_in_transaction(member_id, generation)
         if group is None:
             if generation < 0:
                 return ErrorCode.NONE
             # Where there are offsets already Kafka has made a group of them, without members.
             known = shard.keeps_offsets(request.group_id)
             return ErrorCode.UNKNOWN_MEMBER_ID if known else ErrorCode.ILLEGAL_GENERATION
-        member_id, instance_id = getattr(request, "member_id", ""), getattr(request, "group_instance_id", None)
         now_ms = self._coordinator.now_ms()
         return group.may_commit(member_id, instance_id, generation, now_ms, in_transaction=True)
 

@@ -1,0 +1,112 @@
+"""One consumer group in memory: its state, and until when each member is believed. Loop thread only."""
+
+from tierd.broker.groups.consumer.model import ConsumerState, MemberState
+from tierd.broker.groups.consumer.rules import without
+from tierd.wire.errors import ErrorCode
+
+_KNOWS_EPOCHS_FROM = 9
+"""OffsetCommit: before, there is no word for an epoch that is over."""
+_GROUP_BYTES, _MEMBER_BYTES, _PLACE_BYTES, _TOPIC_BYTES = 2048, 2048, 200, 120
+"""What they take in memory, generously; names beside it."""
+
+
+def held_bytes(state: ConsumerState) -> int:
+    """What a group takes in memory in that state."""
+    members, target = state.members.values(), state.target.values()
+    places = sum(len(member.assigned) + len(member.revoking) for member in members) + sum(map(len, target))
+    topics = sum(_TOPIC_BYTES + len(topic) for member in members for topic in member.topics)
+    return _GROUP_BYTES + len(members) * _MEMBER_BYTES + places * _PLACE_BYTES + topics
+
+
+class ConsumerGroup:
+    """Times are monotonic milliseconds."""
+
+    def __init__(self, group_id: str, state: ConsumerState, *, session_ms: int, now_ms: int, wall_ms: int) -> None:
+        """Members that were read from the log get a whole session to be heard of again."""
+        self.id = group_id
+        self.state = state
+        self.emptied_ms = wall_ms
+        """Wall clock: since when at least nobody is in it."""
+        self.looked_ms: int | None = None
+        """When somebody last looked whether its topics have changed."""
+        self.counted_bytes = 0
+        """What of the memory of all groups is put down to this one."""
+        self.armed_ms: int | None = None
+        """For whoever calls `overdue`: the time for which that is arranged."""
+        self._session_ms = session_ms
+        self.wake_ms: int | None = None
+        """When `overdue` is to be asked at the latest: deadlines mostly move back, so that it may be too early."""
+        self._deadlines = dict.fromkeys(state.members, now_ms + session_ms)
+        self._revoke_by: dict[str, tuple[int, int]] = {}
+        """Members that must give up partitions: (time, the epoch that they must leave by then)."""
+        for member_id in state.members:
+            self._time_revocation(member_id, now_ms)
+        self._set_wake()
+
+    def _set_wake(self) -> None:
+        self.wake_ms = min([*self._deadlines.values(), *(time for time, _ in self._revoke_by.values())], default=None)
+
+    def _soon(self, deadline_ms: int) -> int:
+        if self.wake_ms is None or deadline_ms < self.wake_ms:
+            self.wake_ms = deadline_ms
+        return deadline_ms
+
+    def become(self, state: ConsumerState, now_ms: int, wall_ms: int, *, heard: str | None = None) -> None:
+        """Take the state that was written; *heard* is the member whose heartbeat led to it."""
+        if self.state.members and not state.members:
+            self.emptied_ms = wall_ms
+        self.state = state
+        for member_id in [known for known in self._deadlines if known not in state.members]:
+            del self._deadlines[member_id]
+            self._revoke_by.pop(member_id, None)
+        if heard is not None and heard in state.members:
+            self._deadlines[heard] = self._soon(now_ms + self._session_ms)
+            self._time_revocation(heard, now_ms)
+
+    def _time_revocation(self, member_id: str, now_ms: int) -> None:
+        member = self.state.members[member_id]
+        if member.state is not MemberState.UNREVOKED:
+            self._revoke_by.pop(member_id, None)
+        elif self._revoke_by.get(member_id, (0, None))[1] != member.epoch:
+            self._revoke_by[member_id] = self._soon(now_ms + max(member.rebalance_timeout_ms, 0)), member.epoch
+
+    def overdue(self, now_ms: int) -> set[str]:
+        """Members that were silent for a session, or took too long to give up what they were told to."""
+        self._set_wake()
+        silent = {member_id for member_id, time in self._deadlines.items() if time <= now_ms}
+        return silent | {member_id for member_id, (time, _) in self._revoke_by.items() if time <= now_ms}
+
+    def without(self, member_ids: set[str]) -> ConsumerState:
+        return without(self.state, member_ids)
+
+    def held_bytes(self) -> int:
+        """What it takes in memory."""
+        return held_bytes(self.state)
+
+    def may_commit(self, member_id: str, epoch: int, version: int) -> ErrorCode:
+        """Whether offsets may be committed under that identity with OffsetCommit of that version."""
+        if epoch < 0 and not self.state.members:
+            return ErrorCode.NONE  # an administrator
+        error = self._check(member_id, epoch)
+        return ErrorCode.UNSUPPORTED_VERSION if not error and version < _KNOWS_EPOCHS_FROM else error
+
+    def may_commit_in_transaction(self, member_id: str, epoch: int) -> ErrorCode:
+        """The same for TxnOffsetCommit, in whose older versions a producer cannot say which member it commits for."""
+        if epoch < 0 and not member_id:
+            return ErrorCode.NONE
+        error = self._check(member_id, epoch)
+        return ErrorCode.ILLEGAL_GENERATION if error is ErrorCode.STALE_MEMBER_EPOCH else error
+
+    def may_fetch(self, member_id: str | None, epoch: int) -> ErrorCode:
+        """Whether offsets may be asked for under that identity; who gives none may always."""
+        return ErrorCode.NONE if not member_id and epoch < 0 else self._check(member_id or "", epoch)
+
+    def _check(self, member_id: str, epoch: int) -> ErrorCode:
+        member = self.state.members.get(member_id)
+        if member is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        return ErrorCode.NONE if epoch == member.epoch else ErrorCode.STALE_MEMBER_EPOCH
+
+    def reads(self, topic: str) -> bool:
+        """Whether a member subscribes to it."""
+        return any(topic in member.topics for member in self.state.members.values())

@@ -1,0 +1,158 @@
+"""Consumer groups joined with the log and the clock: what a step changes is written before it holds."""
+
+import asyncio
+import heapq
+import itertools
+import logging
+from typing import NamedTuple
+
+from tierd.broker.groups.consumer.group import ConsumerGroup, held_bytes
+from tierd.broker.groups.consumer.model import JOINING, Beat, ConsumerMember, ConsumerState, Refused
+from tierd.broker.groups.consumer.records import difference
+from tierd.broker.groups.consumer.rules import beaten, left
+from tierd.broker.groups.coordinator import Coordinator, NoRoom, NotReady
+from tierd.broker.groups.ports import Topics
+from tierd.broker.groups.shard import Shard
+from tierd.wire.errors import ErrorCode
+
+log = logging.getLogger(__name__)
+
+_LOOK_EVERY_MS = 1_000
+"""How often at most a group looks whether its topics have changed."""
+_AGAIN_MS = 1_000
+"""After the log could not be written."""
+
+
+class Heard(NamedTuple):
+    """What a heartbeat led to."""
+
+    member: ConsumerMember
+    moved: bool
+    """Whether it is to read something else than before."""
+
+
+class ConsumerGroups:
+    """What ConsumerGroupHeartbeat acts on; `run_due` sends overdue members away. Loop thread only."""
+
+    def __init__(self, coordinator: Coordinator, topics: Topics) -> None:
+        self._coordinator = coordinator
+        self._topics = topics
+        self._due: list[tuple[int, int, Shard, ConsumerGroup]] = []
+        self._order = itertools.count()
+        self._timer: asyncio.TimerHandle | None = None
+        coordinator.on_read = self._read
+
+    async def beat(self, group_id: str, beat: Beat) -> Heard | None:
+        """Hear a member; None when it has left. Raises Refused."""
+        try:
+            shard = await self._coordinator.shard(group_id)
+            if beat.epoch >= JOINING:
+                return self._hear(shard, group_id, beat)
+            group = self._known(shard, group_id)
+            self._become(shard, group, left(group.state, beat))
+        except NotReady as error:
+            raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)) from error
+        except NoRoom as error:
+            raise Refused(ErrorCode.POLICY_VIOLATION, str(error)) from error
+        return None
+
+    def _hear(self, shard: Shard, group_id: str, beat: Beat) -> Heard:
+        group = self._joinable(shard, group_id) if beat.epoch == JOINING else self._known(shard, group_id)
+        now_ms = self._coordinator.now_ms()
+        look = group.looked_ms is None or now_ms - group.looked_ms >= _LOOK_EVERY_MS
+        most = self._coordinator.limits.consumer_max_size
+        old = group.state
+        new = beaten(old, beat, self._topics.layout, most_members=most, look=look)
+        if new is not old:
+            self._coordinator.check_room(held_bytes(new) - group.counted_bytes, group_id)
+        if shard.groups.get(group_id) is not None:
+            self._coordinator.forget(shard, (), [group_id])  # of the classic protocol, nobody is in it
+        self._become(shard, group, new, heard=beat.member_id)
+        if look:
+            group.looked_ms = now_ms
+        member, before = new.members[beat.member_id], old.members.get(beat.member_id)
+        return Heard(member, before is None or before.assigned != member.assigned)
+
+    def _known(self, shard: Shard, group_id: str) -> ConsumerGroup:
+        """Raises Refused; who is in no group is to join again."""
+        group = shard.consumers.get(group_id)
+        if group is None and group_id in shard.groups:
+            raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
+        if group is None:
+            raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"Group {group_id} does not exist.")
+        return group
+
+    def _joinable(self, shard: Shard, group_id: str) -> ConsumerGroup:
+        """The group, or a new one that nobody knows of yet. Raises Refused while the classic protocol is in use."""
+        classic = shard.groups.get(group_id)
+        if classic is not None and not classic.idle:
+            raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
+        return shard.consumers.get(group_id) or self._coordinator.consumer_group(group_id, ConsumerState())
+
+    def _read(self, shard: Shard) -> None:
+        """A partition of the log was read."""
+        for group in shard.consumers.values():
+            self._arm(shard, group)
+
+    def _become(self, shard: Shard, group: ConsumerGroup, new: ConsumerState, *, heard: str | None = None) -> None:
+        """Raises NotReady, and Refused where a record would be too large; then nothing has changed."""
+        old = group.state if group.id in shard.consumers else None
+        rows = [] if new is old else list(difference(group.id, old, new))
+        if rows:
+            largest, most = max(len(value or b"") for _, value in rows), self._coordinator.most_record_bytes
+            if largest > most:
+                raise Refused(ErrorCode.POLICY_VIOLATION, f"a record of {largest} bytes, at most {most} are written")
+            self._coordinator.write(shard, rows)
+        shard.consumers[group.id] = group
+        group.become(new, self._coordinator.now_ms(), self._coordinator.wall_ms(), heard=heard)
+        if new is not old:
+            self._coordinator.recount(group)
+        self._arm(shard, group)
+
+    # time
+
+    def run_due(self) -> None:
+        """Send members away that are overdue."""
+        now_ms = self._coordinator.now_ms()
+        while self._due and self._due[0][0] <= now_ms:
+            _, _, shard, group = heapq.heappop(self._due)
+            group.armed_ms = None
+            if shard.consumers.get(group.id) is group:
+                self._look_after(shard, group, now_ms)
+        self._schedule()
+
+    def _look_after(self, shard: Shard, group: ConsumerGroup, now_ms: int) -> None:
+        gone = group.overdue(now_ms)
+        if not gone:
+            self._arm(shard, group)
+            return
+        try:
+            self._become(shard, group, group.without(gone), heard=None)
+        except NotReady as error:
+            log.warning("members not sent away", extra={"group": group.id, "why": str(error)})
+            self._arm(shard, group, now_ms + _AGAIN_MS)
+            return
+        log.info("members are gone", extra={"group": group.id, "members": len(gone)})
+
+    def close(self) -> None:
+        """Nobody is sent away any more."""
+        self._due.clear()
+        self._schedule()
+
+    def _arm(self, shard: Shard, group: ConsumerGroup, least_ms: int = 0) -> None:
+        """A deadline moves with every heartbeat: only when its old time has come is it looked at again."""
+        wake_ms = group.wake_ms
+        if wake_ms is None or (group.armed_ms is not None and group.armed_ms <= wake_ms):
+            return
+        group.armed_ms = max(wake_ms, least_ms)
+        heapq.heappush(self._due, (group.armed_ms, next(self._order), shard, group))
+        if self._due[0][3] is group:
+            self._schedule()
+
+    def _schedule(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._due:
+            delay_ms = max(self._due[0][0] - self._coordinator.now_ms(), 1)
+            self._timer = asyncio.get_running_loop().call_later(delay_ms / 1000, self.run_due)

@@ -1,0 +1,242 @@
+"""Records of consumer groups in `__consumer_offsets`: types 3 to 8, all values of version 0, as Kafka 4.3 writes them.
+
+| type | key | value |
+|---|---|---|
+| 3 group | group | i32 epoch, tag 0: i64 hash of its topics |
+| 5 member | group, member | instance?, rack?, client, host, topics, regex?, i32 rebalance ms, assignor? |
+| 6 assignment | group | i32 epoch, tag 0: i64 when it was made |
+| 7 target of a member | group, member | places |
+| 8 what a member holds | group, member | i32 epoch, i32 previous epoch, i8 state, places, places to be revoked |
+
+A key is an i16 type and strings with i16 lengths. A value is an i16 version and compact fields; places are an array of
+topic id (16 bytes) and array of i32, with tags. A null value deletes. Type 4 (partitions of topics, until Kafka 4.0)
+and 16 (topics that match a pattern) can be made again; they are read past.
+"""
+
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from tierd.base.errors import CorruptFile
+from tierd.base.ids import ID_BYTES, Uuid
+from tierd.broker.groups.consumer.model import NOTHING, ConsumerMember, ConsumerState, MemberState, Places
+from tierd.wire.errors import BadFrame
+from tierd.wire.primitives import I16, I32, compact_string, read_compact_string, read_string, string, uvarint
+from tierd.wire.schema import Input
+
+Row = tuple[bytes, bytes | None]
+
+GROUP, MEMBER, ASSIGNMENT, TARGET, HELD = 3, 5, 6, 7, 8
+_OF_A_MEMBER: Final = frozenset({MEMBER, TARGET, HELD})
+_OURS: Final = frozenset({GROUP, ASSIGNMENT, *_OF_A_MEMBER})
+_I64: Final = struct.Struct(">q")
+_VERSION: Final = I16.pack(0)
+_NO_TAGS: Final = b"\0"
+
+
+def difference(group_id: str, old: ConsumerState | None, new: ConsumerState | None) -> Iterator[Row]:
+    """What is to be written when the group goes from *old* to *new*; None: there is none."""
+    before, after = old or ConsumerState(), new or ConsumerState()
+    if new is not None and (old is None or (old.epoch, old.topics_hash) != (new.epoch, new.topics_hash)):
+        yield _key(GROUP, group_id), _VERSION + I32.pack(new.epoch) + _tagged_i64(new.topics_hash)
+    for member_id in _changed(before.members, after.members):
+        yield from _member_rows(group_id, member_id, before.members.get(member_id), after.members.get(member_id))
+    for member_id in _changed(before.target, after.target):
+        places = after.target.get(member_id)
+        yield (
+            _key(TARGET, group_id, member_id),
+            None if places is None else _VERSION + encode_places(places) + _NO_TAGS,
+        )
+    if new is not None and (old is None or old.assignment_epoch != new.assignment_epoch):
+        yield _key(ASSIGNMENT, group_id), _VERSION + I32.pack(new.assignment_epoch) + _NO_TAGS
+    if new is None and old is not None:
+        yield _key(ASSIGNMENT, group_id), None
+        yield _key(GROUP, group_id), None
+
+
+def _changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterable[str]:
+    if before is after:
+        return ()
+    return [key for key in {**before, **after} if before.get(key) != after.get(key)]
+
+
+def _member_rows(
+    group_id: str, member_id: str, old: ConsumerMember | None, new: ConsumerMember | None
+) -> Iterator[Row]:
+    if new is None:
+        yield _key(HELD, group_id, member_id), None
+        yield _key(MEMBER, group_id, member_id), None
+        return
+    said, held = _said(new), _held(new)
+    if old is None or _said(old) != said:
+        yield _key(MEMBER, group_id, member_id), said
+    if old is None or _held(old) != held:
+        yield _key(HELD, group_id, member_id), held
+
+
+def _said(member: ConsumerMember) -> bytes:
+    topics = [compact_string(topic) for topic in sorted(member.topics)]
+    return b"".join(
+        [
+            _VERSION,
+            compact_string(member.instance_id),
+            compact_string(member.rack_id),
+            compact_string(member.client_id),
+            compact_string(member.client_host),
+            uvarint(len(topics) + 1),
+            *topics,
+            compact_string(None),
+            I32.pack(member.rebalance_timeout_ms),
+            compact_string(member.assignor),
+            _NO_TAGS,
+        ]
+    )
+
+
+def _held(member: ConsumerMember) -> bytes:
+    epochs = I32.pack(member.epoch) + I32.pack(member.previous_epoch) + bytes([member.state])
+    return _VERSION + epochs + encode_places(member.assigned) + encode_places(member.revoking) + _NO_TAGS
+
+
+def encode_places(places: Places) -> bytes:
+    topics: dict[Uuid, list[int]] = {}
+    for topic_id, partition in sorted(places):
+        topics.setdefault(topic_id, []).append(partition)
+    parts = [uvarint(len(topics) + 1)]
+    for topic_id, partitions in topics.items():
+        parts += [topic_id.raw, uvarint(len(partitions) + 1), *map(I32.pack, partitions), _NO_TAGS]
+    return b"".join(parts)
+
+
+def _key(kind: int, *words: str) -> bytes:
+    return I16.pack(kind) + b"".join(map(string, words))
+
+
+def _tagged_i64(value: int) -> bytes:
+    return b"\1\0" + uvarint(_I64.size) + _I64.pack(value)
+
+
+class ConsumerReplay:
+    """What the records of one partition say of its consumer groups; feed them in order. Pure."""
+
+    def __init__(self) -> None:
+        self.groups: dict[str, ConsumerState] = {}
+
+    def take(self, key: bytes, value: bytes | None, where: str) -> None:
+        """A record of any kind that is not the classic protocol's. Raises CorruptFile."""
+        try:
+            (kind,) = I16.unpack_from(key, 0)
+            if kind not in _OURS:
+                return
+            source = Input(memoryview(key), I16.size)
+            group_id = _string(source)
+            member_id = _string(source) if kind in _OF_A_MEMBER else ""
+            state = self.groups.get(group_id, ConsumerState())
+            if value is None:
+                self._delete(kind, group_id, member_id, state)
+                return
+            self.groups[group_id] = _taken(kind, member_id, state, _open(value))
+        except (struct.error, IndexError, UnicodeDecodeError, BadFrame, ValueError) as error:
+            raise CorruptFile(where, 0, f"record of a consumer group: {error}") from error
+
+    def _delete(self, kind: int, group_id: str, member_id: str, state: ConsumerState) -> None:
+        if kind == GROUP:
+            self.groups.pop(group_id, None)
+        elif kind == TARGET and member_id in state.target:
+            rest = {key: places for key, places in state.target.items() if key != member_id}
+            self.groups[group_id] = replace(state, target=rest)
+        elif kind == MEMBER and member_id in state.members:
+            members = {key: member for key, member in state.members.items() if key != member_id}
+            self.groups[group_id] = replace(state, members=members)
+
+
+def _taken(kind: int, member_id: str, state: ConsumerState, source: Input) -> ConsumerState:
+    if kind == GROUP:
+        return replace(state, epoch=_i32(source), topics_hash=_tag_i64(source))
+    if kind == ASSIGNMENT:
+        state = replace(state, assignment_epoch=_i32(source))
+    elif kind == TARGET:
+        state = replace(state, target={**state.target, member_id: read_places(source)})
+    else:
+        member = state.members.get(member_id, ConsumerMember(id=member_id))
+        member = _read_said(source, member) if kind == MEMBER else _read_held(source, member)
+        state = replace(state, members={**state.members, member_id: member})
+    _skip_tags(source)
+    return state
+
+
+def _open(value: bytes) -> Input:
+    (version,) = I16.unpack_from(value, 0)
+    if version != 0:
+        raise BadFrame(f"version {version}")
+    return Input(memoryview(value), I16.size)
+
+
+def _read_said(source: Input, member: ConsumerMember) -> ConsumerMember:
+    instance_id, rack_id, client_id, client_host = (_compact(source) for _ in range(4))
+    topics = frozenset(_compact(source) or "" for _ in range(_count(source)))
+    _compact(source)  # the pattern, which this broker does not match
+    return replace(
+        member,
+        instance_id=instance_id,
+        rack_id=rack_id,
+        client_id=client_id or "",
+        client_host=client_host or "",
+        topics=topics,
+        rebalance_timeout_ms=_i32(source),
+        assignor=_compact(source),
+    )
+
+
+def _read_held(source: Input, member: ConsumerMember) -> ConsumerMember:
+    epoch, previous = _i32(source), _i32(source)
+    state = MemberState(source.take(1)[0])
+    assigned = read_places(source)
+    return replace(
+        member, epoch=epoch, previous_epoch=previous, state=state, assigned=assigned, revoking=read_places(source)
+    )
+
+
+def read_places(source: Input) -> Places:
+    places = set()
+    for _ in range(_count(source)):
+        topic_id = Uuid(bytes(source.take(ID_BYTES)))
+        places |= {(topic_id, _i32(source)) for _ in range(_count(source))}
+        _skip_tags(source)
+    return frozenset(places) if places else NOTHING
+
+
+def _skip_tags(source: Input) -> None:
+    for _ in range(source.uvarint()):
+        source.uvarint()
+        source.take(source.uvarint())
+
+
+def _tag_i64(source: Input) -> int:
+    """The value of tag 0."""
+    found = 0
+    for _ in range(source.uvarint()):
+        tag, raw = source.uvarint(), source.take(source.uvarint())
+        if tag == 0:
+            (found,) = _I64.unpack(raw)
+    return found
+
+
+def _count(source: Input) -> int:
+    return max(source.count(source.uvarint() - 1), 0)
+
+
+def _i32(source: Input) -> int:
+    value: int = I32.unpack(source.take(I32.size))[0]
+    return value
+
+
+def _compact(source: Input) -> str | None:
+    value, source.position = read_compact_string(source.frame, source.position)
+    return value
+
+
+def _string(source: Input) -> str:
+    value, source.position = read_string(source.frame, source.position)
+    return value or ""

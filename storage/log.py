@@ -132,7 +132,7 @@ class Log(ReadableLog):
             known = self._producers.check(header)
             if known is not None:
                 return Appended(known.first_offset, known.last_offset + 1, known.timestamp_ms, True)
-        self._ready(header.size_bytes)
+        self._ready(header.size_bytes, internal=internal)
         batch = records if records.nbytes == header.size_bytes else records[: header.size_bytes]
         log_append_time_ms = stamp(batch, header, settings, now_ms)
         base = self.log_end
@@ -174,14 +174,14 @@ class Log(ReadableLog):
         self.append(memoryview(bytearray(marker)), now_ms=now_ms, internal=True)
         return True
 
-    def _ready(self, size_bytes: int) -> None:
+    def _ready(self, size_bytes: int, *, internal: bool) -> None:
         if self.failed is not None:
             raise StorageFailed(f"{self.failed}; restart to recover from the disk")
         if not self._begun:
             raise StorageFailed(
                 f"{self.directory}: no leader epoch has begun; if the bucket does not answer, that is why"
             )
-        self._context.reserve.take(size_bytes)
+        self._context.reserve.take(size_bytes, internal=internal)
 
     def _write(self, active: Segment, batch: memoryview) -> None:
         try:

@@ -1,4 +1,8 @@
-"""The part of a file system that appends may not use, so that rolls, commits and evictions always have room."""
+"""The part of a file system that appends may not use, so that rolls, commits and evictions always have room.
+
+Half of it is for what the broker itself appends: an open transaction that could not be ended would hold back the copies
+and evictions that make room.
+"""
 
 from pathlib import Path
 
@@ -20,13 +24,14 @@ class DiskReserve:
         self._left_bytes = 0
         self._look_at_ms = -1
 
-    def take(self, size_bytes: int) -> None:
-        """Say that *size_bytes* are about to be written. Raises DiskFull when they would cut into the reserve."""
+    def take(self, size_bytes: int, *, internal: bool = False) -> None:
+        """Say that *size_bytes* are about to be written, by the broker itself if *internal*. Raises DiskFull when they
+        would cut into the reserve."""
         now_ms = self._clock.monotonic_ms()
         if now_ms >= self._look_at_ms:
             self._look_at_ms = now_ms + _LOOK_EVERY_MS
             self._left_bytes = self._disk.free_bytes(self._directory) - self._reserve_bytes
-        if self._left_bytes < size_bytes:
+        if self._left_bytes + (self._reserve_bytes // 2 if internal else 0) < size_bytes:
             raise DiskFull(
                 f"{self._directory}: {self._left_bytes + self._reserve_bytes} bytes are free, {self._reserve_bytes} of "
                 "them are the reserve (tierd.disk.reserve.bytes); evict, delete or add space"

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from kit.logs import T0, Place, batch
+from tierd.base.errors import DiskFull
+from tierd.storage.disk import PosixDisk
 from tierd.storage.errors import CoordinatorFenced, InTransaction, ProducerFenced, TransactionRefused
 from tierd.storage.log import Log
 from tierd.storage.view import AbortedTxn
@@ -78,3 +80,30 @@ def test_a_transaction_that_is_open_keeps_its_producer(log: Log) -> None:
     log.append(batch(producer=(8, 0, 0)), now_ms=T0)
     assert log.expire_producers(T0 + 1001, 1000) == 1
     assert [producer.producer_id for producer in log.producers] == [7]
+
+
+class ScarceDisk(PosixDisk):
+    free = 1 << 40
+
+    def free_bytes(self, path: Path) -> int:
+        return self.free
+
+
+def test_a_transaction_can_be_ended_out_of_the_reserve(tmp_path: Path) -> None:
+    """Else what it holds back could never leave the disk."""
+    disk = ScarceDisk()
+    place = Place(tmp_path, disk=disk, reserve_bytes=1000)
+    directory = place.open()
+    log = place.new_log(directory)
+    log.append(transactional(0, 0), now_ms=T0, in_transaction=True)
+    disk.free = 500
+    place.clock.advance(1000)
+    with pytest.raises(DiskFull):
+        log.end_transaction(7, 1, 0, commit=True, now_ms=T0)
+    disk.free = 600
+    place.clock.advance(1000)
+    with pytest.raises(DiskFull):
+        log.append(batch(), now_ms=T0)
+    assert log.end_transaction(7, 1, 0, commit=True, now_ms=T0)
+    assert log.last_stable == 3
+    directory.close(clean=False)

@@ -29,12 +29,12 @@ def test_what_is_open_is_told_apart_from_what_holds() -> None:
     replay = Replay("x")
     replay.feed(stored(0, A, 1) + stored(1, A, 5, 7) + stored(2, B, 6, 8))
     assert replay.commits == {A: commit(1)}
-    assert (A in replay.pending, B in replay.pending, set(replay.pending)) == (True, True, {A, B})
+    assert (A in replay.pending, B in replay.pending, set(replay.pending.of_group("g"))) == (True, True, {A, B})
     replay.feed(marker(3, ControlType.COMMIT, 7))
     assert replay.commits == {A: commit(5)}
     assert (A in replay.pending, B in replay.pending) == (False, True)
     replay.feed(marker(4, ControlType.ABORT, 8) + marker(5, ControlType.COMMIT, 8))
-    assert (replay.commits, set(replay.pending)) == ({A: commit(5)}, set())
+    assert (replay.commits, set(replay.pending.groups)) == ({A: commit(5)}, set())
 
 
 def test_the_record_written_last_holds_not_the_marker() -> None:

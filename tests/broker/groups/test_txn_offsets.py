@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tierd.broker.groups.codec import encode_commit_key
+from tierd.broker.groups.codec import CommitKey, encode_commit_key
 from tierd.broker.groups.model import GroupLimits
 from tierd.broker.groups.txn_store import TransactionalOffsets
 from tierd.storage.batch import ControlType, encode_control_batch, walk
@@ -109,7 +109,7 @@ def test_what_is_written_is_a_transactional_batch_of_the_producer() -> None:
         assert (header.transactional, header.control, header.producer_id, header.producer_epoch) == (True, False, 7, 0)
         assert header.base_sequence == 0
         [record] = iter_records(raw, header)
-        assert record.key == encode_commit_key(next(iter((await rig.coordinator.shard("g")).pending)))
+        assert record.key == encode_commit_key(CommitKey("g", "t1", 0))
 
     run(scenario())
 

@@ -1,7 +1,7 @@
 """Offsets committed inside transactions that have no marker yet: stored, but not to be seen. Pure."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from tierd.broker.groups.codec import Commit, CommitKey
 
@@ -11,14 +11,19 @@ class PendingOffsets:
 
     def __init__(self) -> None:
         self._by_producer: dict[int, dict[CommitKey, Commit]] = {}
-        self._holders: Counter[CommitKey] = Counter()
-        """How many transactions are about to commit each."""
+        self._holders: dict[str, Counter[CommitKey]] = {}
+        """By group: how many transactions are about to commit each key."""
 
     def __contains__(self, key: CommitKey) -> bool:
-        return key in self._holders
+        return key in self._holders.get(key.group, ())
 
-    def __iter__(self) -> Iterator[CommitKey]:
-        return iter(self._holders)
+    def of_group(self, group_id: str) -> Collection[CommitKey]:
+        return self._holders.get(group_id, ())
+
+    @property
+    def groups(self) -> Collection[str]:
+        """Those that have any."""
+        return self._holders.keys()
 
     def commits(self) -> Iterator[tuple[CommitKey, Commit]]:
         for held in self._by_producer.values():
@@ -32,7 +37,7 @@ class PendingOffsets:
         held = self._by_producer.setdefault(producer_id, {})
         for key, commit in commits:
             if key not in held:
-                self._holders[key] += 1
+                self._holders.setdefault(key.group, Counter())[key] += 1
             held[key] = commit
 
     def take(self, producer_id: int) -> dict[CommitKey, Commit]:
@@ -52,9 +57,12 @@ class PendingOffsets:
         return dropped
 
     def _let_go(self, key: CommitKey) -> None:
-        self._holders[key] -= 1
-        if not self._holders[key]:
-            del self._holders[key]
+        holders = self._holders[key.group]
+        holders[key] -= 1
+        if not holders[key]:
+            del holders[key]
+        if not holders:
+            del self._holders[key.group]
 
 
 def holds(known: Commit | None, commit: Commit) -> bool:

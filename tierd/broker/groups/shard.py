@@ -24,12 +24,12 @@ class Shard:
 
     def keeps_offsets(self, group_id: str) -> bool:
         """Whether the group has offsets, or an open transaction is about to commit some."""
-        return bool(self.commits.get(group_id)) or any(key.group == group_id for key in self.pending)
+        return bool(self.commits.get(group_id) or self.pending.of_group(group_id))
 
     def offsets_of(self, group_id: str) -> set[CommitKey]:
         """All of them."""
         known = {CommitKey(group_id, *place) for place in self.commits.get(group_id, ())}
-        return known | {key for key in self.pending if key.group == group_id}
+        return known | set(self.pending.of_group(group_id))
 
     def of_topic(self, topic: str, topic_id: Uuid) -> list[CommitKey]:
         """Whose offsets go with the topic, those of open transactions among them."""
@@ -44,4 +44,4 @@ class Shard:
 
     def names(self) -> list[str]:
         """Of all groups, those that only keep offsets among them."""
-        return list(dict.fromkeys([*self.commits, *self.groups, *self.consumers, *(key.group for key in self.pending)]))
+        return list(dict.fromkeys([*self.commits, *self.groups, *self.consumers, *self.pending.groups]))

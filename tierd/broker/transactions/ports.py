@@ -42,7 +42,8 @@ class Markers(Protocol):
         """Append one marker to each of *partitions*; answered when they are as durable as the topics ask for.
 
         May be repeated: it is, after a crash, and for every partition whose answer was an error. A topic that was
-        deleted answers UNKNOWN_TOPIC_OR_PARTITION, which counts as done. Every other error is tried again.
+        deleted answers UNKNOWN_TOPIC_OR_PARTITION, one where a later epoch has written INVALID_PRODUCER_EPOCH: both
+        count as done. Every other error is tried again.
         """
 
 

@@ -69,8 +69,8 @@ def resident_bytes() -> int:
 def test_a_member_that_no_record_could_hold_is_refused_and_nothing_of_it_kept(broker: Running) -> None:
     large = b"x" * (40 * MIB)
     before = resident_bytes()
-    for number in range(12):
-        with Client(broker.address) as client:
+    with Client(broker.address) as client:
+        for number in range(12):
             answer = join(client, f"g{number}", large)
             assert answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert resident_bytes() - before < 300 * MIB  # what one request needs on both sides of the socket

@@ -76,6 +76,7 @@ class Bench:
         self.clock = FakeClock()
         self.directory: LogDirectory = place.open()
         self.partitions: list[Partition] = []
+        self.waiting: set[PartitionId] = set()
         self.histories: list[History] = []
         for number, one in enumerate(settings):
             log = self.directory.create(TopicPartition("t", number), TOPIC, one)

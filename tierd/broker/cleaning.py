@@ -119,7 +119,9 @@ class Cleaning:
 
     def _may(self, partition: Partition) -> bool:
         """Whether the bucket, if there is one for it, can be asked how far it reaches."""
-        return self._tier is None or not partition.tiered or self._tier.claim.state is ClaimState.HELD
+        if self._tier is None or not partition.tiered:
+            return True
+        return self._tier.claim.state is ClaimState.HELD and partition.id not in self._partitions.waiting
 
     # One cleaning.
 

@@ -15,6 +15,44 @@ from tierd.storage.errors import StorageFailed
 log = logging.getLogger(__name__)
 
 
+async def begin_one(
+    partition: Partition, epoch: int, tier: RemoteTier | None, *, over: bool, start_known: bool
+) -> None:
+    """Enter *epoch* above what the bucket has. *over*: what the disk has is given up for that.
+
+    *start_known*: a checkpoint lists the partition's log start. Raises RemoteUnavailable, CorruptFile, DiskFull,
+    OSError.
+    """
+    logged, copied_to = partition.log, partition.copied_to
+    first, seed = logged.log_end, None
+    if copied_to is not None and (copied_to > first or over):
+        assert tier is not None
+        log.warning(
+            "the disk has other records than the bucket" if over else "the disk had fallen behind the bucket",
+            extra={"partition": str(partition), "log_end": first, "copied_to": copied_to},
+        )
+        first, seed = copied_to, await tier.seed(partition.id)
+    elif logged.forgetful and copied_to is not None and tier is not None:
+        await recall(partition, copied_to, tier)
+    judge_gaps(partition)
+    logged.begin(epoch, first, seed, over=over)
+    await make_visible(partition)
+    settle_log_start(partition, known=start_known)
+    partition.tell(tier)
+
+
+def is_behind(partition: Partition) -> bool:
+    """What it needs to go on lies in the bucket."""
+    return partition.copied_to is not None and partition.copied_to > partition.log.log_end
+
+
+def say_it_waits(partition: Partition) -> None:
+    log.warning(
+        "partition takes no appends until the bucket has answered: it may hold more of it than the disk",
+        extra={"partition": str(partition), "log_end": partition.log.log_end, "copied_to": partition.copied_to},
+    )
+
+
 async def recall(partition: Partition, copied_to: int, tier: RemoteTier) -> None:
     """Take the producers and epochs that the disk has forgotten from the bucket; it goes without when that is away:
     then an old producer is a new one here, as in Kafka."""

@@ -12,7 +12,7 @@ from tierd.base.errors import DiskFull, StartRefused
 from tierd.base.ids import PartitionId, TopicPartition, Uuid
 from tierd.broker.homes import Home, Homes, Offline
 from tierd.broker.making import Making, Removal, make_log, removal
-from tierd.broker.mending import judge_gaps, listed_starts, make_visible, recall, settle_log_start
+from tierd.broker.mending import begin_one, is_behind, listed_starts, say_it_waits
 from tierd.broker.outages import Outages
 from tierd.broker.partition import Partition
 from tierd.broker.ports import RemoteTier
@@ -251,13 +251,15 @@ class Partitions:
             partition.remote = remotes.get(partition.id)
             if partition.offline:
                 continue
-            if tier is not None and tier.claim.state is not ClaimState.HELD and _behind(partition):
+            if tier is not None and tier.claim.state is not ClaimState.HELD and is_behind(partition):
                 self.waiting.add(partition.id)  # what it needs to go on lies in the bucket
             if partition.id in self.waiting:
-                _waits(partition)
+                say_it_waits(partition)
                 partition.tell(tier)
             else:
                 await self._try_begin(partition, tier, over=partition.id in outside)
+        if tier is not None and self.waiting and tier.claim.state is ClaimState.HELD:
+            await self.begin_waiting(tier)  # the bucket has answered meanwhile
 
     async def begin_waiting(self, tier: RemoteTier) -> None:
         """The bucket has answered: what it has is known, and the claim is held. Raises RemoteUnavailable, CorruptFile;
@@ -273,31 +275,14 @@ class Partitions:
 
     async def _try_begin(self, partition: Partition, tier: RemoteTier | None, *, over: bool = False) -> None:
         try:
-            await self._begin_one(partition, tier, over=over)
+            known = partition.name in self._known_starts
+            await begin_one(partition, self.epoch, tier, over=over, start_known=known)
         except (DiskFull, OSError) as error:
             home = self.homes.of(partition.log)
             if home.directory is None or len(self.directories) == 1:
                 raise
             home.directory.health.fail(str(error))
             self.take_offline(home)
-
-    async def _begin_one(self, partition: Partition, tier: RemoteTier | None, *, over: bool) -> None:
-        logged, copied_to = partition.log, partition.copied_to
-        first, seed = logged.log_end, None
-        if copied_to is not None and (copied_to > first or over):
-            assert tier is not None
-            log.warning(
-                "the disk has other records than the bucket" if over else "the disk had fallen behind the bucket",
-                extra={"partition": str(partition), "log_end": first, "copied_to": copied_to},
-            )
-            first, seed = copied_to, await tier.seed(partition.id)
-        elif logged.forgetful and copied_to is not None and tier is not None:
-            await recall(partition, copied_to, tier)
-        judge_gaps(partition)
-        logged.begin(self.epoch, first, seed, over=over)
-        await make_visible(partition)
-        settle_log_start(partition, known=partition.name in self._known_starts)
-        partition.tell(tier)
 
     # Changing.
 
@@ -398,14 +383,3 @@ class Partitions:
         directory, made = make_log(homes, TopicPartition(topic.name, number), topic.id, topic.settings)
         directory.adopt(made)
         return made
-
-
-def _behind(partition: Partition) -> bool:
-    return partition.copied_to is not None and partition.copied_to > partition.log.log_end
-
-
-def _waits(partition: Partition) -> None:
-    log.warning(
-        "partition takes no appends until the bucket has answered: it may hold more of it than the disk",
-        extra={"partition": str(partition), "log_end": partition.log.log_end, "copied_to": partition.copied_to},
-    )

@@ -190,7 +190,7 @@ class LogDirectory:
         if clean:
             # From here on the files change: a crash must find the directory unclean.
             self._disk.unlink(marker)
-            self._disk.fsync_dir(self.path)
+        self._disk.fsync_dir(self.path)  # what was read of checkpoints must not be forgotten by a second cut either
         reread = {"segments": meter.segments_read, "bytes": meter.bytes_read}
         took_ms = self._clock.monotonic_ms() - begun_ms
         log.info("logs opened", extra={"directory": str(self.path), "logs": len(found), **reread, "took_ms": took_ms})

@@ -15,9 +15,13 @@ from kit.keyed import History
 from kit.logs import Place
 from tierd.base.clock import SystemClock
 from tierd.base.errors import CorruptFile, DiskFull, WorkerGone
+from tierd.storage.batch import encode_batch
 from tierd.storage.compaction.job import CleanedGroup, CleanJob
+from tierd.storage.compression import Codec
 from tierd.storage.directory import LogDirectory
 from tierd.storage.log import Log
+from tierd.storage.look import Look, look_at_bytes
+from tierd.storage.records import Record
 from tierd.worker import messages as m
 from tierd.worker.link import WorkerLink
 
@@ -157,3 +161,21 @@ def test_messages_survive_the_way(written: tuple[LogDirectory, Log, History]) ->
     assert message.job.aborted
     assert message.job.last_batches
     assert m.unpack(m.pack(message)) == message
+
+
+def test_a_batch_is_looked_at_there_as_here() -> None:
+    keyless = [Record(n, n, None if n == 7 else b"k", b"v" * 100) for n in range(3000)]
+    good, bad = (bytes(encode_batch(rows, codec=Codec.ZSTD)) for rows in (keyless[:7], keyless))
+    broken = good[:-5] + bytes(5)
+    looks = [Look("t-0", decode=True, keys=True), Look("t-0", (3, 5)), Look("t-0", (0, 9000), decode=True)]
+
+    async def work(link: WorkerLink) -> None:
+        asked = [(memoryview(raw), look) for raw in (good, bad, broken) for look in looks]
+        found = await asyncio.gather(*(link.look(*one) for one in asked))
+        assert list(found) == [look_at_bytes(*one) for one in asked]
+        assert len({verdict.keyless for verdict in found}) == 2
+        assert any(verdict.out_of_range for verdict in found)
+        assert any(verdict.broken for verdict in found)
+        assert link.starts == 1
+
+    with_worker(work)

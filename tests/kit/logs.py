@@ -109,6 +109,22 @@ class Place:
         return sorted(path.name for path in self.set_aside.rglob("*") if path.is_file())
 
 
+@dataclass
+class Opened:
+    """An open place with one log."""
+
+    place: Place
+    directory: LogDirectory
+    log: Log
+
+    def again(self, *, clean: bool = True) -> Log:
+        """Close and open it."""
+        self.directory.close(clean=clean)
+        self.directory = self.place.open()
+        self.log = self.directory.logs[TP]
+        return self.log
+
+
 def copy_recording(recording: str, target: Path, *topics: str) -> None:
     source = golden("kafka") / recording
     target.mkdir(parents=True, exist_ok=True)
@@ -149,6 +165,12 @@ def batch(
         leader_epoch=-1,
     )
     return memoryview(bytearray(raw))
+
+
+def fill(log: Log, batches: int, *, size: int = 100) -> None:
+    """*batches* of two records."""
+    for i in range(batches):
+        log.append(batch(2, size=size), now_ms=T0 + i)
 
 
 def golden_batches(directory: Path) -> Iterator[memoryview]:

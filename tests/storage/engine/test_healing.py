@@ -1,6 +1,6 @@
 """What the bucket gives back: lost offsets, forgotten producers and epochs."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,14 +11,9 @@ from tierd.storage.epochs import encode_epochs
 from tierd.storage.log import Log
 from tierd.storage.names import LEADER_EPOCH_CHECKPOINT, Suffix, segment_file
 from tierd.storage.snapshot import ProducerEntry, encode_snapshot, parse_snapshot
+from tierd.storage.view import Seed
 
 TIERED = replace(SMALL, remote_storage_enable=True, file_delete_delay_ms=0)
-
-
-@dataclass
-class Seed:
-    snapshot: bytes
-    leader_epochs: bytes
 
 
 def fill(log: Log, batches: int, producer: int = 5, first: int = 0) -> None:

@@ -16,6 +16,7 @@ from kit.model_disk import ModelDisk, PowerCut
 from tierd.storage.batch import parse_header, walk
 from tierd.storage.log import Log
 from tierd.storage.snapshot import encode_snapshot
+from tierd.storage.view import Seed
 
 TIERED = replace(SMALL, internal_segment_bytes=700, remote_storage_enable=True, file_delete_delay_ms=0)
 PRODUCER = 9
@@ -214,12 +215,6 @@ def test_producers_are_remembered_though_all_they_wrote_was_deleted(tmp_path: Pa
     again = log.append(batch(2, size=60, producer=(PRODUCER, 0, 4), at_ms=T0 + 4), now_ms=T0)
     assert (again.first_offset, again.duplicate) == (4, True)
     directory.close(clean=True)
-
-
-@dataclass
-class Seed:
-    snapshot: bytes
-    leader_epochs: bytes
 
 
 SEED = Seed(encode_snapshot([]), b"0\n2\n0 0\n5 70\n")

@@ -18,7 +18,7 @@ from kit.golden import golden
 from tierd.broker.transactions.codec import decode_key, decode_transaction
 from tierd.broker.transactions.model import State, Transaction
 from tierd.broker.transactions.ports import STATE_TOPIC
-from tierd.config.model import Transactions
+from tierd.config.coordination import Transactions
 from tierd.storage.header import TRANSACTIONAL
 from tierd.storage.records import iter_records
 from tierd.wire.api import API, ApiKey

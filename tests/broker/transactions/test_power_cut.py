@@ -16,7 +16,7 @@ from broker.running import Running, settings
 from kit.machine import hang_up
 from kit.model_disk import ModelDisk, PowerCut
 from tierd.base.clock import SystemClock
-from tierd.config.model import Transactions
+from tierd.config.coordination import Transactions
 from tierd.storage.batch import ControlType, parse_control
 from tierd.storage.header import TRANSACTIONAL
 from tierd.storage.records import iter_records

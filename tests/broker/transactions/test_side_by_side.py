@@ -12,7 +12,7 @@ from tierd.wire.errors import ErrorCode
 from .rig import TIMEOUT_MS, A, B, Rig, S, run
 
 NAMES = ("x", "y")
-CLIENTS, REQUESTS = 6, 40
+CLIENTS, REQUESTS = 4, 60
 
 
 class World:
@@ -41,7 +41,7 @@ class World:
             if not future.done() and self._dice.random() < 0.3:
                 future.set_result(None)
         errors = self._rig.markers.errors
-        if self._dice.random() < 0.05:
+        if self._dice.random() < (0.05 if errors else 0.001):
             self._rig.markers.errors = {} if errors else {self._dice.choice((A, B)): ErrorCode.KAFKA_STORAGE_ERROR}
 
     async def _calm(self) -> None:
@@ -54,20 +54,24 @@ class World:
 
     async def _client(self, number: int) -> None:
         owned: dict[str, Producer] = {}
-        for _ in range(REQUESTS):
+        requests = 0
+        while requests < REQUESTS:
             name = self._dice.choice(NAMES)
             try:
                 owned[name] = await self._request(name, owned.get(name))
-            except Refused:
-                owned.pop(name, None)
+            except Refused as error:
+                await asyncio.sleep(0)
+                if error.code is not ErrorCode.CONCURRENT_TRANSACTIONS:
+                    owned.pop(name, None)
                 continue
+            requests += 1
             key = (name, owned[name].id, owned[name].epoch)
             assert self._owners.setdefault(key, number) == number, f"{key} has two owners"
 
     async def _request(self, name: str, owned: Producer | None) -> Producer:
         asked, transactions = self._dice.random(), self._rig.transactions
-        if owned is None or asked < 0.2:
-            given = owned if asked < 0.1 else None
+        if owned is None or asked < 0.1:
+            given = owned if asked < 0.05 else None
             return Producer(*await transactions.init(name, TIMEOUT_MS, given))
         if asked < 0.6:
             refused = await transactions.verify(name, owned.id, owned.epoch, [A, B], add=True)

@@ -142,6 +142,7 @@ class Connection:
         if not self._warming:
             self._out.drop()
         self._sock.close()
+        self.incoming.frames.discard()
         self._host.closed(self)
 
     def resume_reading(self) -> None:

@@ -103,6 +103,11 @@ class FrameBuffer:
             self.needed_bytes = 0
             self._drop()
 
+    def discard(self) -> None:
+        """Forget what is pending and give all memory back; frames given out before live on by themselves."""
+        self._start = self._stop
+        self.release_idle()
+
     def shrink(self) -> None:
         """Keep only what is pending; frames given out before live on by themselves."""
         self.release_idle()

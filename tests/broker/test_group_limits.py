@@ -11,7 +11,7 @@ import pytest
 from broker.client import Client
 from broker.running import Running, running
 from tierd.broker.groups.coordinator import Coordinator
-from tierd.config.model import Groups
+from tierd.config.coordination import Groups
 from tierd.config.topic import MIB
 from tierd.wire.api import ApiKey
 from tierd.wire.errors import ErrorCode

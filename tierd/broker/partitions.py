@@ -76,7 +76,7 @@ def settings_for(registry: Registry, defaults: TopicDefaults) -> Callable[[Topic
 
 
 def topic_id_for(registry: Registry) -> Callable[[TopicPartition], Uuid | None]:
-    """The topic id of a partition whose `partition.metadata` is gone; what `LogDirectory.open` asks for."""
+    """The topic id of a partition whose `partition.metadata` is gone, as far as the registry knows it."""
     ids = {row.name: row.id for row in registry.topics()}
     return lambda partition: ids.get(partition.topic)
 

@@ -8,16 +8,18 @@ from pathlib import Path
 from tierd.base.clock import Clock, SystemClock
 from tierd.base.disk import Disk
 from tierd.base.errors import StartRefused
+from tierd.base.ids import TopicPartition
 from tierd.broker.broker import Broker
 from tierd.broker.homes import Home
 from tierd.broker.local_tier import LocalLog
 from tierd.broker.partitions import Partitions, settings_for, topic_id_for
 from tierd.broker.registry import Registry
 from tierd.config.model import Settings
-from tierd.config.state_files import REGISTRY, SET_ASIDE
+from tierd.config.state_files import CATALOG, REGISTRY, SET_ASIDE
 from tierd.daemon import state
 from tierd.daemon.directories import DataDirectories, open_registry
 from tierd.daemon.identity import identity
+from tierd.daemon.topic_ids import TopicIds, of_bucket, of_catalog, of_neighbours
 from tierd.storage.directory import LogDirectory
 from tierd.storage.disk import PosixDisk
 from tierd.storage.folders import make_folder
@@ -78,12 +80,24 @@ class Opened:
         self._directories.check(self.registry, self.settings.state_dir)
         state.check_remote(self.registry, self.settings.remote.url, self.settings.state_dir)
         settings_of = settings_for(self.registry, self.settings.topic_defaults)
-        topic_id_of = topic_id_for(self.registry)
+        topic_ids = self._topic_ids()
 
         def load(directory: LogDirectory) -> None:
-            directory.load(settings_for=settings_of, topic_id_for=topic_id_of, on_progress=self.on_progress)
+            directory.load(settings_for=settings_of, topic_id_for=topic_ids, on_progress=self.on_progress)
 
         self._directories.load(load)
+
+    def _topic_ids(self) -> TopicIds:
+        settings = self.settings
+        registered = topic_id_for(self.registry)
+        return TopicIds(
+            [
+                ("the registry", lambda topic: [one] if (one := registered(TopicPartition(topic, 0))) else []),
+                ("the other partitions", of_neighbours(one.path for one in self.directories)),
+                ("the catalog", of_catalog(settings.state_dir / CATALOG)),
+                ("the bucket", of_bucket(settings.remote, self.disk, self.clock)),
+            ]
+        )
 
     def remember(self) -> None:
         """The registry has everything that the directories hold."""

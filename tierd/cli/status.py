@@ -78,7 +78,7 @@ def _notes(document: Mapping[str, Any]) -> Iterator[str]:
             yield f"{row['topic']}-{row['partition']}: offsets {start} to {stop - 1} are lost"
     yield from _cleaning(document["partitions"])
     for path in document.get("unidentified") or ():
-        yield f"{path} is not opened: partition.metadata is missing or broken, nobody knows the topic's id"
+        yield f"{path} is not opened: partition.metadata is missing or broken, and nobody knows the topic's id"
     if document.get("set_aside"):
         yield f"{document['set_aside']} damaged files or parts of them were set aside at this start"
 

@@ -1,10 +1,11 @@
 """OffsetCommit and OffsetFetch."""
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from tierd.broker.groups.codec import Commit, CommitKey
+from tierd.broker.groups.consumer.model import Place
 from tierd.broker.groups.coordinator import Coordinator, NoRoom, NotReady
 from tierd.broker.groups.ports import Topics
 from tierd.broker.groups.shard import Shard
@@ -59,7 +60,7 @@ class OffsetHandlers:
             # Without a group anyone may keep offsets under a name of their own.
             consumers = shard.consumers.get(request.group_id)
             if consumers is not None:
-                return consumers.may_commit(request.member_id, generation, version)
+                return consumers.may_commit(request.member_id, generation, version, self._places(request))
             if generation < 0:
                 return ErrorCode.NONE
             # Where there are offsets already Kafka has made a group of them, without members.
@@ -69,6 +70,14 @@ class OffsetHandlers:
         error = group.may_commit(request.member_id, instance_id, generation, self._coordinator.now_ms())
         self._coordinator.arm(shard, group)
         return error
+
+    def _places(self, request: Any) -> Iterator[Place]:
+        """What is committed, by topic id; topics that are not there have errors of their own."""
+        for topic in request.topics:
+            for part in topic.partitions:
+                topic_id = self._topics.topic_id(topic.name, part.partition_index)
+                if topic_id is not None:
+                    yield topic_id, part.partition_index
 
     def check(self, request: Any) -> Errors:
         """What is wrong with each partition of OffsetCommit or TxnOffsetCommit, whoever commits."""

@@ -410,6 +410,29 @@ def test_only_members_in_their_epoch_may_commit_and_ask() -> None:
     run(scenario())
 
 
+def test_a_commit_that_crosses_a_new_epoch_holds_for_what_was_kept() -> None:
+    async def scenario() -> None:
+        rig = Rig()
+        one = Consumer(rig, "one", "t1")
+        await one.beat()
+        one.topics = ("t1", "t2")
+        await one.beat()
+        assert one.epoch == 2
+        rig = one.rig = rig.restart()
+        for epoch, topic, error in (
+            (1, "t1", ErrorCode.NONE),
+            (2, "t2", ErrorCode.NONE),
+            (1, "t2", ErrorCode.STALE_MEMBER_EPOCH),
+            (0, "t1", ErrorCode.STALE_MEMBER_EPOCH),
+            (3, "t1", ErrorCode.STALE_MEMBER_EPOCH),
+        ):
+            who: Any = {"member_id": "one", "generation_id_or_member_epoch": epoch}
+            assert await error_of_commit(rig, commit(9, 5, topic=topic, **who)) == error, (epoch, topic)
+        rig.close()
+
+    run(scenario())
+
+
 def test_a_group_is_shown_to_administrators() -> None:
     async def scenario() -> None:
         rig = Rig()

@@ -35,6 +35,7 @@ STATE = ConsumerState(
             state=MemberState.UNREVOKED,
             assigned=frozenset({(T1, 0), (T1, 2), (T2, 300)}),
             revoking=frozenset({(T2, 1)}),
+            since={(T1, 0): 2, (T1, 2): 6, (T2, 300): 5, (T2, 1): 1},
         ),
         "two": ConsumerMember(id="two"),
     },
@@ -106,6 +107,7 @@ def test_kafka_reads_the_same(tmp_path: Path) -> None:
     assert (member["rebalanceTimeoutMs"], member["subscribedTopicRegex"]) == (300_000, None)
     assert (held["memberEpoch"], held["previousMemberEpoch"], held["state"]) == (6, 5, 1)
     assert [{k: row[k] for k in ("topicId", "partitions")} for row in held["assignedPartitions"]] == places
+    assert [row["assignmentEpochs"] for row in held["assignedPartitions"]] == [[2, 6], [5]]
     assert [row["partitions"] for row in held["partitionsPendingRevocation"]] == [[1]]
     assert [row["partitions"] for row in values["7", "one"]["topicPartitions"]] == [[0]]
     assert values["7", "two"]["topicPartitions"] == []

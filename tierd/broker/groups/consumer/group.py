@@ -1,6 +1,8 @@
 """One consumer group in memory: its state, and until when each member is believed. Loop thread only."""
 
-from tierd.broker.groups.consumer.model import ConsumerState, MemberState
+from collections.abc import Iterable
+
+from tierd.broker.groups.consumer.model import ConsumerState, MemberState, Place
 from tierd.broker.groups.consumer.rules import without
 from tierd.wire.errors import ErrorCode
 
@@ -83,12 +85,21 @@ class ConsumerGroup:
         """What it takes in memory."""
         return held_bytes(self.state)
 
-    def may_commit(self, member_id: str, epoch: int, version: int) -> ErrorCode:
-        """Whether offsets may be committed under that identity with OffsetCommit of that version."""
+    def may_commit(self, member_id: str, epoch: int, version: int, places: Iterable[Place]) -> ErrorCode:
+        """Whether offsets of *places* may be committed under that identity with OffsetCommit of that version.
+
+        An older epoch will do for what the member has held since then: its answer crossed the commit.
+        """
         if epoch < 0 and not self.state.members:
             return ErrorCode.NONE  # an administrator
         error = self._check(member_id, epoch)
+        if error is ErrorCode.STALE_MEMBER_EPOCH and self._held_since(member_id, epoch, places):
+            error = ErrorCode.NONE
         return ErrorCode.UNSUPPORTED_VERSION if not error and version < _KNOWS_EPOCHS_FROM else error
+
+    def _held_since(self, member_id: str, epoch: int, places: Iterable[Place]) -> bool:
+        member = self.state.members[member_id]
+        return 0 < epoch < member.epoch and all(member.since.get(place, member.epoch) <= epoch for place in places)
 
     def may_commit_in_transaction(self, member_id: str, epoch: int) -> ErrorCode:
         """The same for TxnOffsetCommit, in whose older versions a producer cannot say which member it commits for."""

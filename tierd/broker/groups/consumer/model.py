@@ -85,6 +85,8 @@ class ConsumerMember:
     assigned: Places = NOTHING
     revoking: Places = NOTHING
     """No longer assigned, but it may still be reading them."""
+    since: Mapping[Place, int] = field(default_factory=dict)
+    """In which epoch each place that it holds was assigned."""
 
     @property
     def holds(self) -> Places:

@@ -37,5 +37,6 @@ def reconciled(
 def _moved(
     member: ConsumerMember, epoch: int, state: MemberState, assigned: Places, revoking: Places
 ) -> ConsumerMember:
-    moved = replace(member, state=state, assigned=assigned, revoking=revoking)
+    since = {place: member.since.get(place, epoch) for place in assigned | revoking}
+    moved = replace(member, state=state, assigned=assigned, revoking=revoking, since=since)
     return moved if epoch == member.epoch else replace(moved, epoch=epoch, previous_epoch=member.epoch)

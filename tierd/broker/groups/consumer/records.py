@@ -9,7 +9,8 @@
 | 8 what a member holds | group, member | i32 epoch, i32 previous epoch, i8 state, places, places to be revoked |
 
 A key is an i16 type and strings with i16 lengths. A value is an i16 version and compact fields; places are an array of
-topic id (16 bytes) and array of i32, with tags. A null value deletes. Type 4 (partitions of topics, until Kafka 4.0)
+topic id (16 bytes) and array of i32, with tags; in type 8 tag 0 is an array of i32 as long: the epochs in which the
+partitions were assigned. A null value deletes. Type 4 (partitions of topics, until Kafka 4.0)
 and 16 (topics that match a pattern) can be made again; they are read past.
 """
 
@@ -20,7 +21,7 @@ from typing import Any, Final
 
 from tierd.base.errors import CorruptFile
 from tierd.base.ids import ID_BYTES, Uuid
-from tierd.broker.groups.consumer.model import NOTHING, ConsumerMember, ConsumerState, MemberState, Places
+from tierd.broker.groups.consumer.model import ConsumerMember, ConsumerState, MemberState, Place, Places
 from tierd.wire.errors import BadFrame
 from tierd.wire.primitives import I16, I32, compact_string, read_compact_string, read_string, string, uvarint
 from tierd.wire.schema import Input
@@ -96,16 +97,24 @@ def _said(member: ConsumerMember) -> bytes:
 
 def _held(member: ConsumerMember) -> bytes:
     epochs = I32.pack(member.epoch) + I32.pack(member.previous_epoch) + bytes([member.state])
-    return _VERSION + epochs + encode_places(member.assigned) + encode_places(member.revoking) + _NO_TAGS
+    places = encode_places(member.assigned, member.since) + encode_places(member.revoking, member.since)
+    return _VERSION + epochs + places + _NO_TAGS
 
 
-def encode_places(places: Places) -> bytes:
+def encode_places(places: Places, since: Mapping[Place, int] | None = None) -> bytes:
+    """With the epochs in which they were assigned, where a record has them."""
     topics: dict[Uuid, list[int]] = {}
     for topic_id, partition in sorted(places):
         topics.setdefault(topic_id, []).append(partition)
     parts = [uvarint(len(topics) + 1)]
     for topic_id, partitions in topics.items():
-        parts += [topic_id.raw, uvarint(len(partitions) + 1), *map(I32.pack, partitions), _NO_TAGS]
+        parts += [topic_id.raw, uvarint(len(partitions) + 1), *map(I32.pack, partitions)]
+        if since is None:
+            parts.append(_NO_TAGS)
+            continue
+        epochs = [I32.pack(since[topic_id, partition]) for partition in partitions]
+        tag = b"".join([uvarint(len(epochs) + 1), *epochs])
+        parts += [b"\1\0", uvarint(len(tag)), tag]
     return b"".join(parts)
 
 
@@ -192,19 +201,42 @@ def _read_said(source: Input, member: ConsumerMember) -> ConsumerMember:
 def _read_held(source: Input, member: ConsumerMember) -> ConsumerMember:
     epoch, previous = _i32(source), _i32(source)
     state = MemberState(source.take(1)[0])
-    assigned = read_places(source)
+    assigned, revoking = _read_since(source, epoch), _read_since(source, epoch)
     return replace(
-        member, epoch=epoch, previous_epoch=previous, state=state, assigned=assigned, revoking=read_places(source)
+        member,
+        epoch=epoch,
+        previous_epoch=previous,
+        state=state,
+        assigned=frozenset(assigned),
+        revoking=frozenset(revoking),
+        since={**assigned, **revoking},
     )
 
 
 def read_places(source: Input) -> Places:
-    places = set()
+    return frozenset(_read_since(source, 0))
+
+
+def _read_since(source: Input, epoch: int) -> dict[Place, int]:
+    """Places and the epochs in which they were assigned; *epoch* where that is not told."""
+    places: dict[Place, int] = {}
     for _ in range(_count(source)):
         topic_id = Uuid(bytes(source.take(ID_BYTES)))
-        places |= {(topic_id, _i32(source)) for _ in range(_count(source))}
-        _skip_tags(source)
-    return frozenset(places) if places else NOTHING
+        partitions = [_i32(source) for _ in range(_count(source))]
+        epochs = _tag_i32s(source) or [epoch] * len(partitions)
+        places |= {(topic_id, partition): since for partition, since in zip(partitions, epochs, strict=True)}
+    return places
+
+
+def _tag_i32s(source: Input) -> list[int]:
+    """The array in tag 0; empty when it is not there."""
+    found: list[int] = []
+    for _ in range(source.uvarint()):
+        tag, raw = source.uvarint(), source.take(source.uvarint())
+        if tag == 0:
+            inner = Input(raw, 0)
+            found = [_i32(inner) for _ in range(_count(inner))]
+    return found
 
 
 def _skip_tags(source: Input) -> None:

@@ -52,7 +52,8 @@ def left(state: ConsumerState, beat: Beat) -> ConsumerState:
     if member is None:
         raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {beat.member_id} is not a member of the group.")
     if beat.epoch == AWAY:
-        away = replace(member, epoch=AWAY, revoking=NOTHING, state=MemberState.STABLE)
+        since = {place: member.since[place] for place in member.assigned}
+        away = replace(member, epoch=AWAY, revoking=NOTHING, since=since, state=MemberState.STABLE)
         return replace(state, members={**state.members, member.id: away})
     return without(state, {member.id})
 
@@ -123,7 +124,14 @@ def _joined(state: ConsumerState, beat: Beat, most_members: int) -> ConsumerStat
             f"instance id is owned by member {old.id}.",
         )
     fresh = replace(
-        old, id=beat.member_id, epoch=0, previous_epoch=0, state=MemberState.STABLE, assigned=NOTHING, revoking=NOTHING
+        old,
+        id=beat.member_id,
+        epoch=0,
+        previous_epoch=0,
+        state=MemberState.STABLE,
+        assigned=NOTHING,
+        revoking=NOTHING,
+        since={},
     )
     members = {key: member for key, member in state.members.items() if key != old.id}
     target = {key: places for key, places in state.target.items() if key != old.id}

@@ -87,6 +87,48 @@ def test_refusals(broker: Running, client: Client) -> None:
     assert broker.log("t").last_stable == 0
 
 
+def offset(client: Client) -> tuple[int, int]:
+    group = {"group_id": "g", "topics": [{"name": "t", "partition_indexes": [0]}]}
+    told = client.call(ApiKey.OFFSET_FETCH, 9, groups=[group], require_stable=True)
+    row = told.groups[0].topics[0].partitions[0]
+    return row.committed_offset, int(row.error_code)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_offsets_of_a_transaction_that_hangs_are_let_go(tmp_path: Path, commit: bool) -> None:
+    with running(tmp_path) as broker, Client(broker.address) as client:
+        producer_id, epoch = begin(client)
+        part = {"partition_index": 0, "committed_offset": 2, "committed_leader_epoch": -1, "committed_metadata": ""}
+        told = client.call(
+            ApiKey.TXN_OFFSET_COMMIT,
+            5,
+            transactional_id="x",
+            group_id="g",
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            topics=[{"name": "t", "partitions": [part]}],
+        )
+        assert told.topics[0].partitions[0].error_code == 0
+        assert offset(client) == (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+        held = [p for p in broker.partitions if p.internal and p.log.in_transaction(producer_id, epoch)]
+        [place] = [p.name for p in held]
+        assert place.topic == OFFSETS.topic
+        asked = {"name": place.topic, "partition_indexes": [place.partition]}
+        written = {
+            "producer_id": producer_id,
+            "producer_epoch": epoch,
+            "transaction_result": commit,
+            "topics": [asked],
+            "coordinator_epoch": 9,
+        }
+        told = client.call(ApiKey.WRITE_TXN_MARKERS, 1, markers=[written])
+        assert told.markers[0].topics[0].partitions[0].error_code == 0
+        seen = offset(client)
+    assert seen == ((2, 0) if commit else (-1, 0))
+    with running(tmp_path) as broker, Client(broker.address) as client:
+        assert offset(client) == seen
+
+
 class UnreadableOffsets:
     async def ready(self, partition: int) -> bool:
         return False

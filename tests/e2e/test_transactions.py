@@ -112,9 +112,15 @@ def test_both_tiers_show_the_same_to_whoever_reads_committed(tierd: Daemon) -> N
         records = [b"%d " % n + b"x" * 60_000 for _ in range(6)]
         write(made, "tiers", records, commit=n % 3 != 1)
         seen += records if n % 3 != 1 else []
+    write(made, "tiers", [b"z" * 60_000] * 25, commit=False)  # its marker comes a segment later than it begins
     before = read(tierd.address, "tiers")
     assert [value for _, _, value in before] == seen
     everything = read(tierd.address, "tiers", committed=False)
+    tierd.verb("copy", "--wait")
+    tierd.verb("evict")
+    row = tierd.partition("tiers")
+    assert 97 < row["local_start"] < row["log_end"], row
+    assert read(tierd.address, "tiers") == before
     row = to_the_bucket(tierd, "tiers")
     assert row["local_start"] == row["log_end"] == row["copied_to"], row
     assert read(tierd.address, "tiers") == before

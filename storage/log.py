@@ -80,6 +80,7 @@ class Log(ReadableLog):
         first_append = max(first_append, self.log_start)
         if over or first_append > self.log_end:
             self._restart_at(first_append, seed, over=over)
+        self._drop_below(self.log_start)  # what a cut has brought back
         self._lineage.enter(epoch, self.log_end)
         self.leader_epoch = epoch
         self._begun = True

@@ -46,7 +46,8 @@ class ReadableLog:
         self._lineage = loaded.lineage
         self._reader = LogReader(self._segments, context.indexes)
         self._times = TimeLookup(self._segments, context.indexes, self._reader)
-        sealed = self._segments[self._segments.find(loaded.recovery_point)].base
+        # Below the first segment when those that lay there went before they were flushed.
+        sealed = min(self._segments[self._segments.find(loaded.recovery_point)].base, loaded.recovery_point)
         now_ms = context.clock.monotonic_ms()
         self._durable = Durability(loaded.recovery_point, sealed, now_ms, directory.parent)
         self._gaps = Gaps(context.set_aside.gap_file(name, topic_id), loaded.log_start, loaded.log_end)

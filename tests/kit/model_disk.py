@@ -216,7 +216,8 @@ class ModelDisk:
     def fsync_file(self, path: Path) -> None:
         with self.lock:
             self.step(f"fsync {path.name}")
-            self._names[path].synced(path.stat().st_size)
+            size = path.stat().st_size  # FileNotFoundError, as the real one
+            self._names[path].synced(size)
 
     def fsync_dir(self, path: Path) -> None:
         with self.lock:

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tierd.base.errors import CorruptFile
 from tierd.base.ids import PartitionId, Uuid
@@ -95,31 +95,22 @@ def _from_manifest(
         log.error("a manifest and its objects disagree: the segment counts as missing", extra={"key": key})
         return None
     extras = from_metadata(info.metadata)
-    return CatalogSegment(
-        remote=RemoteSegment(
-            part=PartitionId(name.topic_id, name.partition),
-            topic=name.topic,
-            base=manifest.base,
-            next_base=manifest.next_base,
-            segment_id=name.segment_id,
-            stem=stem,
-            size_bytes=manifest.size_bytes,
-            indexes_bytes=indexes.size,
-            log_etag=log_info.etag,
-            indexes_etag=indexes.etag,
-            log_crc=_first_known(extras.log_crc, log_info.crc32c),
-            indexes_crc=_first_known(extras.indexes_crc, indexes.crc32c),
-            layout=manifest.layout,
-            largest_timestamp_ms=manifest.largest_timestamp_ms,
-            largest_timestamp_offset=extras.largest_timestamp_offset,
-            append_ms=_append_ms(extras, manifest),
-            epochs=manifest.epochs,
-        ),
-        state=CopyState.COPY_FINISHED,
-        manifest_bytes=len(raw),
+    entry = HeadEntry(
+        base=manifest.base,
+        next_base=manifest.next_base,
+        segment_id=name.segment_id,
+        size_bytes=manifest.size_bytes,
+        index_sizes=tuple(part.length for part in manifest.layout.parts()),
+        largest_timestamp_ms=manifest.largest_timestamp_ms,
+        largest_timestamp_offset=extras.largest_timestamp_offset,
+        append_ms=_append_ms(extras, manifest),
         records=extras.records,
-        owner_epoch=extras.epoch,
+        log_crc=_first_known(extras.log_crc, log_info.crc32c),
+        indexes_crc=_first_known(extras.indexes_crc, indexes.crc32c),
+        epochs=manifest.epochs,
     )
+    row = _from_entry(name, stem, entry, log_info, indexes, len(raw))
+    return replace(row, owner_epoch=extras.epoch, remote=replace(row.remote, layout=manifest.layout))
 
 
 def _fits(manifest: Manifest, name: SegmentName, log_info: ObjectInfo, indexes: ObjectInfo) -> bool:

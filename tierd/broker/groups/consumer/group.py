@@ -35,6 +35,7 @@ class ConsumerGroup:
         """What of the memory of all groups is put down to this one."""
         self.armed_ms: int | None = None
         """For whoever calls `overdue`: the time for which that is arranged."""
+        self._measured: tuple[ConsumerState, int] | None = None
         self._session_ms = session_ms
         self.wake_ms: int | None = None
         """When `overdue` is to be asked at the latest: deadlines mostly move back, so that it may be too early."""
@@ -83,7 +84,13 @@ class ConsumerGroup:
 
     def held_bytes(self) -> int:
         """What it takes in memory."""
-        return held_bytes(self.state)
+        return self.counted_bytes + self.growth_bytes(self.state)
+
+    def growth_bytes(self, state: ConsumerState) -> int:
+        """What it takes more in *state* than is put down to it."""
+        if self._measured is None or self._measured[0] is not state:
+            self._measured = state, held_bytes(state)
+        return self._measured[1] - self.counted_bytes
 
     def may_commit(self, member_id: str, epoch: int, version: int, places: Iterable[Place]) -> ErrorCode:
         """Whether offsets of *places* may be committed under that identity with OffsetCommit of that version.

@@ -6,7 +6,7 @@ import itertools
 import logging
 from typing import NamedTuple
 
-from tierd.broker.groups.consumer.group import ConsumerGroup, held_bytes
+from tierd.broker.groups.consumer.group import ConsumerGroup
 from tierd.broker.groups.consumer.model import JOINING, Beat, ConsumerMember, ConsumerState, Refused
 from tierd.broker.groups.consumer.records import difference
 from tierd.broker.groups.consumer.rules import beaten, left
@@ -64,7 +64,7 @@ class ConsumerGroups:
         old = group.state
         new = beaten(old, beat, self._topics.layout, most_members=most, look=look)
         if new is not old:
-            self._coordinator.check_room(held_bytes(new) - group.counted_bytes, group_id)
+            self._coordinator.check_room(group.growth_bytes(new), group_id)
         if shard.groups.get(group_id) is not None:
             self._coordinator.forget(shard, (), [group_id])  # of the classic protocol, nobody is in it
         self._become(shard, group, new, heard=beat.member_id)

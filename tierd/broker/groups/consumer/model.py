@@ -88,10 +88,6 @@ class ConsumerMember:
     since: Mapping[Place, int] = field(default_factory=dict)
     """In which epoch each place that it holds was assigned."""
 
-    @property
-    def holds(self) -> Places:
-        return self.assigned | self.revoking
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerState:

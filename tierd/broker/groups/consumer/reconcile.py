@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from tierd.broker.groups.consumer.model import NOTHING, ConsumerMember, MemberState, Places
+from tierd.broker.groups.consumer.model import NOTHING, ConsumerMember, MemberState, Place, Places
 
 
 def reconciled(
@@ -29,9 +29,18 @@ def reconciled(
     if given_up and (owned is None or not owned.isdisjoint(given_up)):
         return _moved(member, at, MemberState.UNREVOKED, kept, given_up)
     missing = target - kept
-    taken = NOTHING if not missing else missing & frozenset().union(*(other.holds for other in others))
+    taken = _held_of(missing, others) if missing else NOTHING
     state = MemberState.UNRELEASED if taken else MemberState.STABLE
     return _moved(member, epoch, state, target - taken, NOTHING)
+
+
+def _held_of(wanted: Places, others: Iterable[ConsumerMember]) -> Places:
+    taken: set[Place] = set()
+    for other in others:
+        for held in (other.assigned, other.revoking):
+            if not held.isdisjoint(wanted):
+                taken |= held & wanted
+    return frozenset(taken)
 
 
 def _moved(

@@ -15,9 +15,9 @@ and 16 (topics that match a pattern) can be made again; they are read past.
 """
 
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from tierd.base.errors import CorruptFile
 from tierd.base.ids import ID_BYTES, Uuid
@@ -41,10 +41,14 @@ def difference(group_id: str, old: ConsumerState | None, new: ConsumerState | No
     before, after = old or ConsumerState(), new or ConsumerState()
     if new is not None and (old is None or (old.epoch, old.topics_hash) != (new.epoch, new.topics_hash)):
         yield _key(GROUP, group_id), _VERSION + I32.pack(new.epoch) + _tagged_i64(new.topics_hash)
-    for member_id in _changed(before.members, after.members):
+    for member_id in {**before.members, **after.members} if before.members is not after.members else ():
+        if before.members.get(member_id) is after.members.get(member_id):
+            continue  # members are values: one that is the same object says the same
         yield from _member_rows(group_id, member_id, before.members.get(member_id), after.members.get(member_id))
-    for member_id in _changed(before.target, after.target):
+    for member_id in {**before.target, **after.target} if before.target is not after.target else ():
         places = after.target.get(member_id)
+        if places == before.target.get(member_id):
+            continue
         yield (
             _key(TARGET, group_id, member_id),
             None if places is None else _VERSION + encode_places(places) + _NO_TAGS,
@@ -54,12 +58,6 @@ def difference(group_id: str, old: ConsumerState | None, new: ConsumerState | No
     if new is None and old is not None:
         yield _key(ASSIGNMENT, group_id), None
         yield _key(GROUP, group_id), None
-
-
-def _changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterable[str]:
-    if before is after:
-        return ()
-    return [key for key in {**before, **after} if before.get(key) != after.get(key)]
 
 
 def _member_rows(

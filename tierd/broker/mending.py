@@ -11,6 +11,7 @@ from tierd.storage import names
 from tierd.storage.checkpoints import parse_checkpoint
 from tierd.storage.directory import LogDirectory
 from tierd.storage.errors import StorageFailed
+from tierd.storage.view import Seed
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +32,7 @@ async def begin_one(
             "the disk has other records than the bucket" if over else "the disk had fallen behind the bucket",
             extra={"partition": str(partition), "log_end": first, "copied_to": copied_to},
         )
-        first, seed = copied_to, await tier.seed(partition.id)
+        first, seed = copied_to, await _seed(partition, tier)
     elif logged.forgetful and copied_to is not None and tier is not None:
         await recall(partition, copied_to, tier)
     judge_gaps(partition)
@@ -39,6 +40,16 @@ async def begin_one(
     await make_visible(partition)
     settle_log_start(partition, known=start_known)
     partition.tell(tier)
+
+
+async def _seed(partition: Partition, tier: RemoteTier) -> Seed:
+    try:
+        return await tier.seed(partition.id)
+    except RemoteUnavailable as error:
+        raise RemoteUnavailable(
+            f"{partition}: the disk is behind the bucket, and what it needs to go on does not come from there: {error};"
+            " start again when the bucket answers"
+        ) from error
 
 
 def is_behind(partition: Partition) -> bool:

@@ -277,6 +277,15 @@ class Settings(Section):
             "Time between two looks for what retention releases.",
         ),
     ] = 30_000
+    log_dirs_with_remote: Annotated[
+        bool,
+        Setting(
+            "tierd.log.dirs.with.remote",
+            Switch(),
+            "Sizes that kafka-log-dirs shows are those of both tiers added up; what lies in both counts twice. Off: of "
+            "the local disk, as in Kafka.",
+        ),
+    ] = False
     log_level: Annotated[
         str, Setting("log.level", Choice(("debug", "info", "warning", "error")), "Least weight of the lines on stderr.")
     ] = "info"

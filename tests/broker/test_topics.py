@@ -303,11 +303,11 @@ def test_api_versions_and_unknown_versions(client: Client) -> None:
         assert answer.error_code == 0
         assert {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}[0][0] == 0
         if version >= 3:
-            (feature,) = answer.finalized_features
-            assert (feature.name, feature.min_version_level, feature.max_version_level) == ("transaction.version", 2, 2)
+            levels = {row.name: (row.min_version_level, row.max_version_level) for row in answer.finalized_features}
+            assert levels == {"group.version": (1, 1), "transaction.version": (2, 2)}
             assert answer.finalized_features_epoch > 0
             # A minimum of 0 would be an error to clients of version 3.
-            assert [row.name for row in answer.supported_features] == ["transaction.version"] * (version - 3)
+            assert [row.name for row in answer.supported_features] == list(levels) * (version - 3)
     client.send_raw(bytes.fromhex("00000010 0012 0063 00000007 0001 78 00 02 78 02 78".replace(" ", ""))[:20])
     answer = client.frame()
     assert int.from_bytes(answer[4:6], "big") == ErrorCode.UNSUPPORTED_VERSION

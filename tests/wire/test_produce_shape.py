@@ -61,7 +61,7 @@ def agrees(shapes: ProduceShapes, frame: memoryview) -> bool:
     header, position = parse_request_header(frame)
     usual = decode_produce(frame, position, header.version)
     assert usual.topics == [(shape.topic, [(shape.partition, records)])]
-    assert usual.transactional_id is None
+    assert usual.transactional_id == shape.transactional_id
     assert usual.acks != 0
     row = PartitionProduced(shape.partition, 0, 7, None, 3)
     expected = encode_produce_response(header.correlation_id, header.version, [(shape.topic, [row])])
@@ -74,11 +74,15 @@ def agrees(shapes: ProduceShapes, frame: memoryview) -> bool:
     st.integers(0, 2**31 - 1),
     st.lists(st.binary(max_size=20_000), min_size=1, max_size=4),
     st.sampled_from([9, 10, 11, 12]),
+    st.sampled_from([None, "", "x", "other"]),
 )
-def test_repeated_requests_take_the_short_way(topic: str, partition: int, bodies: list[bytes], version: int) -> None:
-    shapes = learnt(request(topic, partition, b"first", version=version))
+def test_repeated_requests_take_the_short_way(
+    topic: str, partition: int, bodies: list[bytes], version: int, name: str | None
+) -> None:
+    shapes = learnt(request(topic, partition, b"first", version=version, transactional_id=name))
     for number, body in enumerate(bodies):
-        assert agrees(shapes, request(topic, partition, body, version=version, correlation=number - 2))
+        again = request(topic, partition, body, version=version, correlation=number - 2, transactional_id=name)
+        assert agrees(shapes, again)
 
 
 def test_many_partitions_of_a_topic_and_bounded_memory() -> None:
@@ -111,7 +115,7 @@ def test_other_requests_take_the_usual_way(other: memoryview) -> None:
 
 @pytest.mark.parametrize(
     "frame",
-    [request(acks=0), request(transactional_id="x"), request(records=None), request(copies=2)],
+    [request(acks=0), request(records=None), request(copies=2)],
 )
 def test_uncommon_requests_are_not_learnt(frame: memoryview) -> None:
     assert not agrees(learnt(frame), frame)

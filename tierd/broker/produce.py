@@ -143,8 +143,10 @@ class Produce:
         if found is None or self._claim_lost:
             return None
         shape, records = found
-        version = frame[3]
-        row = self._append(shape.topic, shape.partition, records, None, version, self._clock.now_ms(), shape.acks)
+        version, name = frame[3], shape.transactional_id
+        if name is not None and not self._gate.goes_on(shape.topic, shape.partition, records):
+            return None
+        row = self._append(shape.topic, shape.partition, records, name, version, self._clock.now_ms(), shape.acks)
         if row.error or row.base_offset is None or row.log_start is None or self._waits:
             header, _ = parse_request_header(frame)
             topics = [(shape.topic, [row])]

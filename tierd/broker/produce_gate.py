@@ -66,6 +66,14 @@ class ProduceGate:
         question = Question(request.transactional_id, *producers.pop(), tuple(asked))
         return None if self._verifier.covers(*question) else question, refused
 
+    def goes_on(self, topic: str, index: int, batch: memoryview) -> bool:
+        """Whether *batch* belongs to a transaction that its partition knows: then nobody need be asked."""
+        partition = self._partitions.get(topic, index)
+        if partition is None or len(batch) < HEADER_BYTES or not batch[ATTRIBUTES_AT + 1] & TRANSACTIONAL:
+            return False
+        producer_id, epoch, _ = _PRODUCER.unpack_from(batch, _PRODUCER_AT)
+        return partition.log.in_transaction(producer_id, epoch)
+
     async def ask(self, question: Question, version: int) -> Refusals:
         """What may not be appended; the rest may, until the next await."""
         found = await self._verifier.verify(*question, add=version >= _ADDS_FROM)

@@ -24,14 +24,15 @@ _MOST_SHAPES: Final = 64
 
 
 class ProduceShape:
-    """One topic, partition, acks and version as one client asks for it."""
+    """One topic, partition, acks, transactional id and version as one client asks for it."""
 
-    __slots__ = ("_head", "_length", "acks", "partition", "topic")
+    __slots__ = ("_head", "_length", "acks", "partition", "topic", "transactional_id")
 
-    def __init__(self, topic: str, partition: int, acks: int) -> None:
+    def __init__(self, topic: str, partition: int, acks: int, transactional_id: str | None) -> None:
         self.topic = topic
         self.partition = partition
         self.acks = acks
+        self.transactional_id = transactional_id
         self._head = b"\0" + _ONE + compact_string(topic) + _ONE
         self._length = I32.pack(_BODY - _KEY_END + len(self._head) + _ROW.size + len(_ANSWER_TAIL))
 
@@ -53,7 +54,7 @@ class ProduceShapes:
 
     def learn(self, frame: memoryview, header: RequestHeader, request: ProduceRequest) -> None:
         """Remember the shape of a request that was decoded the usual way, if it is of the common form."""
-        if not is_flexible(ApiKey.PRODUCE, header.version) or request.acks == 0 or request.transactional_id is not None:
+        if not is_flexible(ApiKey.PRODUCE, header.version) or request.acks == 0:
             return
         if len(request.topics) != 1 or len(request.topics[0][1]) != 1:
             return
@@ -67,7 +68,7 @@ class ProduceShapes:
         if size_at != self._size_at or len(self._known) >= _MOST_SHAPES:
             self._known.clear()
             self._size_at = size_at
-        self._known[_key(frame, size_at)] = ProduceShape(topic, partition, request.acks)
+        self._known[_key(frame, size_at)] = ProduceShape(topic, partition, request.acks, request.transactional_id)
 
     def match(self, frame: memoryview) -> tuple[ProduceShape, memoryview] | None:
         """The shape of *frame* and its records, a writable view; None when the usual way must decide."""

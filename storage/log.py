@@ -224,11 +224,7 @@ class Log(ReadableLog):
 
     def view(self) -> PartitionView:
         """The whole state, as the tierer plans with it. Raises OSError."""
-        pinned_by = None
-        oldest = self._producers.first_open
-        if oldest is not None:
-            pinned_by = f"producer {oldest[1]} has had a transaction open since offset {oldest[0]}"
-        return partition_view(self, self._segments, pinned_by)
+        return partition_view(self, self._segments, self.pinned_by)
 
     # -- durability --
 

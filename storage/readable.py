@@ -168,6 +168,12 @@ class ReadableLog:
         """The largest producer id that the log knows of; ids given out must be above it."""
         return self._producers.largest_id
 
+    @property
+    def pinned_by(self) -> str | None:
+        """In words, whose transaction holds back the last stable offset."""
+        oldest = self._producers.first_open
+        return None if oldest is None else f"producer {oldest[1]} has had a transaction open since offset {oldest[0]}"
+
     def in_transaction(self, producer_id: int, epoch: int) -> bool:
         """Whether exactly this producer has a transaction open here."""
         return self._producers.in_transaction(producer_id, epoch)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -74,8 +75,17 @@ def test_the_answer_waits_for_the_disk_where_the_topic_asks_for_it(broker: Runni
     producer = begin(client, tierd_acks_durability="disk")
     log = broker.log("t")
     assert (log.last_stable, log.recovery_point) == (0, 2)
+    row = _status(broker)
+    assert (row["last_stable"], row["log_end"]) == (0, 2)
+    assert row["open_transaction"] == f"producer {producer[0]} has had a transaction open since offset 0"
     assert marker(client, producer) == 0
     assert (log.last_stable, log.recovery_point, log.log_end) == (3, 3, 3)
+    assert _status(broker)["open_transaction"] is None
+
+
+def _status(broker: Running) -> dict[str, Any]:
+    document: dict[str, Any] = broker.run(broker.broker.status())
+    return next(row for row in document["partitions"] if row["topic"] == "t")
 
 
 def test_refusals(broker: Running, client: Client) -> None:

@@ -252,6 +252,16 @@ def test_time() -> None:
         assert machine.expired(transaction(state), T + 100, 100)
 
 
+def test_a_fence_that_took_the_last_epoch_leaves_another_id_to_go_on_with() -> None:
+    fenced = machine.complete(machine.fence(transaction(S.ONGOING, LAST_EPOCH), T), T)
+    assert fenced.producer_epoch == MAX_EPOCH
+    assert code(fenced, LAST_EPOCH, False) == PF
+    made = machine.init(fenced, Producer(7, LAST_EPOCH), 10, fresh, T)
+    assert made.told[1] == 0
+    assert made.told[0] != 7
+    assert machine.init(made, Producer(7, LAST_EPOCH), 10, fresh, T).told == made.told, "a retry of the same request"
+
+
 class Sequences(RuleBasedStateMachine):
     """Several clients with one transactional id, answers lost, time-outs and restarts, near the end of the epochs."""
 

@@ -89,6 +89,8 @@ def _next_epoch(old: Transaction, given: Producer | None, fresh_id: FreshId) -> 
     if given is None or given.epoch == old.producer_epoch:
         return old.producer_id, old.producer_epoch + 1, last_epoch
     if given.epoch == old.last_epoch:  # A retry: nobody else has asked since, that would have set it to None.
+        if old.producer_epoch > LAST_EPOCH:  # The fence took the last one of this id.
+            return fresh_id(), 0, old.last_epoch
         return old.producer_id, old.producer_epoch, old.last_epoch
     raise Refused(ErrorCode.PRODUCER_FENCED, f"epoch {given.epoch}, but {old.producer_epoch} is the newest")
 
@@ -158,6 +160,8 @@ def _is_retried_end(old: Transaction, given: Producer) -> bool:
     if old.client_version < TV2 or not (old.deciding or old.decided):
         return False
     raised = given.id == old.producer_id and given.epoch + 1 == old.producer_epoch
+    if old.producer_epoch > LAST_EPOCH and old.next_producer_id is None:
+        return False  # A fence took the last epoch: nobody may go on with it.
     switched = given.id == old.previous_producer_id and given.epoch == LAST_EPOCH and old.producer_epoch == 0
     return raised or switched
 

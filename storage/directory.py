@@ -246,6 +246,8 @@ class LogDirectory:
         directory = self.path / names.partition_directory(tp)
         if tp in self.logs or (directory.is_dir() and any(directory.glob(f"*{names.Suffix.LOG}"))):
             raise FileExistsError(f"{directory} has a log already")
+        for name in CHECKPOINTS:  # what they say of an older partition of this name must not hold for this one
+            self._files.strike(name, tp)
         self._disk.mkdir(directory)
         write_topic_id(directory, self._disk, topic_id)
         given = Checkpoints(clean=True, log_start=0)
@@ -255,6 +257,8 @@ class LogDirectory:
     def adopt(self, made: Log) -> None:
         """A log that `make` has made is one of `logs` from now on."""
         self.unidentified.pop(made.name, None)
+        for rows in self._kept_rows.values():
+            rows.pop(made.name, None)
         self.logs[made.name] = made
 
     def create(self, tp: TopicPartition, topic_id: Uuid, settings: TopicSettings) -> Log:

@@ -59,6 +59,21 @@ class OffsetFiles:
                 publish(self._disk, self._directory / name, raw)
             self._written[name] = (number, raw)
 
+    def strike(self, name: str, partition: TopicPartition) -> None:
+        """Let the file say nothing of *partition*, durable when this returns; at once when it does not. Any thread.
+
+        Raises DiskFull, OSError.
+        """
+        with self._lock:
+            last_number, last_raw = self._written.get(name, (0, b""))
+            if f"\n{partition.topic} {partition.partition} ".encode() not in last_raw:
+                return
+            rows = parse_checkpoint(last_raw)
+            del rows[partition]
+            raw = encode_checkpoint(rows)
+            publish(self._disk, self._directory / name, raw)
+            self._written[name] = (last_number, raw)
+
 
 class PreparedFile:
     """The content of one checkpoint file at one moment."""

@@ -7,8 +7,9 @@ import pytest
 
 from broker.client import Client, batch, offsets_of
 from broker.file_tier import FileTier
-from broker.running import Running, running
+from broker.running import Running, running, settings
 from kit.clock import FakeClock
+from tierd.base.clock import SystemClock
 from tierd.base.errors import DiskFull, StartRefused
 from tierd.base.ids import TopicPartition, Uuid
 from tierd.config.topic_names import problem
@@ -364,3 +365,23 @@ def test_a_topic_whose_places_the_registry_cannot_note_leaves_nothing(
     assert not list(broker.directories[0].path.glob("t-?"))
     monkeypatch.undo()
     assert client.create("t", partitions=5).error_code == 0
+
+
+def test_what_was_deleted_of_a_topic_is_not_deleted_of_the_next_one_of_its_name(tmp_path: Path) -> None:
+    started = Running(settings(tmp_path), None, SystemClock())
+    started.start()
+    with Client(started.address) as client:
+        client.create("t", partitions=3)
+        client.produce("t", batch(5))
+        asked = [{"partition_index": 0, "offset": 4}]
+        answer = client.call(21, 2, topics=[{"name": "t", "partitions": asked}], timeout=5000)
+        assert answer.topics[0].partitions[0].low_watermark == 4
+        assert client.call(DELETE, 5, topic_names=["t"], timeout=1000).responses[0].error_code == 0
+        listed = (started.directories[0].path / "log-start-offset-checkpoint").read_text()
+        assert "t 0" not in listed
+        client.create("t", partitions=3)
+        assert client.produce("t", batch(5)).error_code == 0
+    started.stop(clean=False)
+    with running(tmp_path) as started, Client(started.address) as client:
+        assert client.list_offsets("t", -2).offset == 0
+        assert offsets_of(client.fetch("t", 0).records) == [0, 1, 2, 3, 4]

@@ -5,7 +5,7 @@ The loop plans (`Partitions.making`, `Partitions.withdraw`) and takes what has b
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from tierd.base.errors import DiskFull
@@ -66,9 +66,17 @@ class Removal:
     """The directories of partitions that nobody gets at any more, by data directory."""
 
     parts: dict[LogDirectory, list[tuple[Partition, Leaving]]]
+    checkpoints: Sequence[Callable[[], None]]
+    """What writes the directories' checkpoints without them."""
 
     def run(self) -> list[PartitionId]:
         """Rename all of them, durable when this returns; those that are gone. Any thread."""
+        for write in self.checkpoints:
+            try:
+                write()
+            except (DiskFull, OSError) as full:
+                # A new partition of one of these names strikes the old one out first.
+                log.error("checkpoint not written", extra={"why": str(full)})
         gone = []
         for directory, rows in self.parts.items():
             failed = directory.doomed.doom_all([leaving for _, leaving in rows])
@@ -86,4 +94,4 @@ def removal(rows: Iterable[tuple[LogDirectory, Partition]]) -> Removal:
     parts: dict[LogDirectory, list[tuple[Partition, Leaving]]] = defaultdict(list)
     for directory, partition in rows:
         parts[directory].append((partition, directory.withdraw(partition.name)))
-    return Removal(parts)
+    return Removal(parts, [directory.checkpoint_job() for directory in parts])

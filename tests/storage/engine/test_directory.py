@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kit.compaction import flush
 from kit.logs import SMALL, T0, TOPIC_ID, TP, Place, batch, copy_recording, log_bytes
 from tierd.base.errors import StartRefused
 from tierd.storage.directory import LogDirectory
@@ -143,6 +144,25 @@ def test_partitions_come_and_go(tmp_path: Path) -> None:
     assert directory.purge() > 4
     assert not gone[0].exists()
     directory.close(clean=True)
+
+
+def test_a_new_partition_has_nothing_of_an_older_one_of_its_name(tmp_path: Path) -> None:
+    """Not even when the machine stops before the checkpoints are written the next time."""
+    place = Place(tmp_path)
+    directory = place.open()
+    log = place.new_log(directory)
+    for i in range(40):
+        log.append(batch(2, size=100), now_ms=T0 + i)
+    flush(log)
+    log.move_log_start(7)
+    directory.write_checkpoints()
+    directory.remove(TP)
+    again = place.new_log(directory)
+    for _ in range(4):
+        again.append(batch(2), now_ms=T0)
+    directory.close(clean=False)
+    log = place.open().logs[TP]
+    assert (log.log_start, log.log_end, log.recovery_point) == (0, 8, 0)
 
 
 def test_a_half_made_partition_is_made_again(tmp_path: Path) -> None:

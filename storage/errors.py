@@ -85,5 +85,9 @@ class StorageFailed(TierdError):
     """A write or flush failed and what lies on the disk is no longer known: the log takes no appends until restart."""
 
 
+class FlushPutOff(TierdError):
+    """A file could not be opened for its fsync because descriptors are short: nothing is unknown, try it again."""
+
+
 class EpochRefused(TierdError):
     """The leader epoch to enter is not above the epochs that the log already has."""

@@ -1,5 +1,6 @@
 """Making a log durable: fsync in a thread, then the recovery point moves on the loop (ARCHITECTURE.md, step 3)."""
 
+import errno
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -7,10 +8,13 @@ from pathlib import Path
 from tierd.base.disk import Disk
 from tierd.base.errors import DiskFull
 from tierd.config.topic import TopicSettings
-from tierd.storage.errors import StorageFailed
+from tierd.storage.errors import FlushPutOff, StorageFailed
 from tierd.storage.names import PARTITION_METADATA, Suffix, snapshot_file
 from tierd.storage.segment import Segment
 from tierd.storage.segments import Segments
+
+_NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE})
+"""Only opening a file gives these: no fsync has been tried then."""
 
 
 @dataclass(slots=True)
@@ -30,10 +34,12 @@ class FlushJob:
     stable: int | None = None
     """Last stable offset once all of it is on the disk; None when the job leaves some of the log out."""
     failed: bool = False
+    put_off: bool = False
+    """Not done, for want of a descriptor; a later job has the same to do."""
 
     def run(self) -> None:
         """Call in a thread, once. Raises StorageFailed: after a failed fsync the kernel has forgotten the bytes, so
-        trying again would prove nothing."""
+        trying again would prove nothing. FlushPutOff when a file could not be opened, for want of a descriptor."""
         try:
             for path in self._files:
                 self._fsync(path, self._disk.fsync_file)
@@ -42,6 +48,9 @@ class FlushJob:
             if self.parent is not None:
                 self._disk.fsync_dir(self.parent)
         except (OSError, DiskFull) as error:
+            if isinstance(error, OSError) and error.errno in _NO_DESCRIPTOR:
+                self.put_off = True
+                raise FlushPutOff(f"{self.directory}: flush is put off: {error}") from error
             self.failed = True
             raise StorageFailed(f"{self.directory}: flush failed: {error}; restart to recover from the disk") from error
 

@@ -243,9 +243,14 @@ class Log(ReadableLog):
         return flush_due(self._settings, behind, now_monotonic_ms - self._durable.flushed_ms)
 
     def flushed(self, job: FlushJob) -> None:
-        """*job* has run: move the recovery point, or take no more appends when it failed."""
+        """*job* has run: move the recovery point, or take no more appends when it failed.
+
+        One that was put off changes nothing.
+        """
         if job.directory != self.directory:
             return  # the log has moved meanwhile, and all of it was durable then
+        if job.put_off:
+            return
         if job.failed:
             self.failed = "an fsync failed, what is on the disk is unknown"
             return

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -30,12 +31,17 @@ class SlowDisk(PosixDisk):
         self.open_door.set()
         self.syncing = threading.Semaphore(0)
         self.syncs: list[Path] = []
+        self.without_descriptors = 0
+        """So many of them find that the process may open no more files."""
 
     def fsync_file(self, path: Path) -> None:
         if path.suffix == ".log":
             self.syncs.append(path)
             self.syncing.release()
             assert self.open_door.wait(20)
+            if self.without_descriptors:
+                self.without_descriptors -= 1
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(path))
         super().fsync_file(path)
 
 
@@ -94,6 +100,15 @@ def test_disk_is_answered_after_fsync_and_nobody_sees_more(broker: Running, clie
     assert broker.log("t").recovery_point == 6
     assert client.list_offsets("t", -1).offset == 6
     assert offsets_of(client.fetch("t", 3).records) == [3, 4, 5]
+
+
+def test_a_flush_without_descriptors_is_tried_again(broker: Running, client: Client, disk: SlowDisk) -> None:
+    client.create("t", **DISK)
+    disk.without_descriptors = 2
+    assert client.produce("t", batch()).error_code == 0
+    assert disk.without_descriptors == 0
+    assert broker.log("t").failed is None
+    assert broker.log("t").recovery_point == 3
 
 
 def test_cache_is_answered_at_once(broker: Running, client: Client, disk: SlowDisk) -> None:

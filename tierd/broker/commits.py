@@ -11,10 +11,13 @@ from pathlib import Path
 
 from tierd.broker.counters import Counters
 from tierd.broker.partition import Partition
-from tierd.storage.errors import StorageFailed
+from tierd.storage.errors import FlushPutOff, StorageFailed
 from tierd.storage.flush import FlushJob
 
 log = logging.getLogger(__name__)
+
+_PUT_OFF_S = 0.1
+"""Between two tries of a flush for which there is no descriptor."""
 
 Waiter = tuple[int, "asyncio.Future[None]"]
 """(log end that must be on the disk, whom to tell)."""
@@ -89,9 +92,11 @@ class _Rounds:
     async def _run(self) -> None:
         while self._waiting:
             now, self._waiting = self._waiting, {}
-            await self._round(now)
+            if not await self._round(now):
+                await asyncio.sleep(_PUT_OFF_S)
 
-    async def _round(self, now: dict[Partition, list[Waiter]]) -> None:
+    async def _round(self, now: dict[Partition, list[Waiter]]) -> bool:
+        """False when some of it is put off to the next round."""
         loop = asyncio.get_running_loop()
         jobs: list[tuple[Partition, FlushJob | None]] = [(p, p.log.unflushed(active=True)) for p in now]
         # All of them at once: the thread goes from one to the next without a look at the loop.
@@ -99,14 +104,23 @@ class _Rounds:
         for flushing in running:
             if flushing is not None:
                 flushing.add_done_callback(_retrieved)
+        whole = True
         for (partition, job), flushing in zip(jobs, running, strict=True):
             if job is not None and flushing is not None:
                 await self._flushed(partition, job, flushing)
-            self._answer(partition, now[partition])
+            if job is not None and job.put_off and not partition.deleted:
+                self._waiting.setdefault(partition, [])[:0] = now[partition]
+                whole = False
+            else:
+                self._answer(partition, now[partition])
+        return whole
 
     async def _flushed(self, partition: Partition, job: FlushJob, running: "asyncio.Future[None]") -> None:
         try:
             await running
+        except FlushPutOff as error:
+            log.warning("flush is put off", extra={"partition": str(partition), "why": str(error)})
+            return
         except StorageFailed as error:
             log.error("flush failed", extra={"partition": str(partition), "why": str(error)})
         self._counters.commits += 1

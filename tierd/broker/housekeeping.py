@@ -16,7 +16,7 @@ from tierd.broker.partitions import Partitions
 from tierd.broker.ports import RemoteTier
 from tierd.broker.retention import released
 from tierd.storage.directory import FREQUENT_CHECKPOINTS, RARE_CHECKPOINTS
-from tierd.storage.errors import StorageFailed
+from tierd.storage.errors import FlushPutOff, StorageFailed
 
 log = logging.getLogger(__name__)
 
@@ -145,6 +145,9 @@ class Housekeeping:
             if job is not None:
                 try:
                     await asyncio.get_running_loop().run_in_executor(self._thread, job.run)
+                except FlushPutOff as error:
+                    log.warning("flush is put off", extra={"partition": str(partition), "why": str(error)})
+                    self._dirty[partition] = None
                 except StorageFailed as error:
                     log.error("flush failed", extra={"partition": str(partition), "why": str(error)})
                 seen = logged.high_watermark

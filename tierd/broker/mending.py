@@ -10,7 +10,7 @@ from tierd.broker.ports import RemoteTier
 from tierd.storage import names
 from tierd.storage.checkpoints import parse_checkpoint
 from tierd.storage.directory import LogDirectory
-from tierd.storage.errors import StorageFailed
+from tierd.storage.errors import FlushPutOff, StorageFailed
 from tierd.storage.view import Seed
 
 log = logging.getLogger(__name__)
@@ -83,7 +83,7 @@ async def make_visible(partition: Partition) -> None:
     if logged.high_watermark < logged.log_end and (job := logged.unflushed(active=True)) is not None:
         try:
             await asyncio.get_running_loop().run_in_executor(None, job.run)
-        except StorageFailed as error:
+        except (FlushPutOff, StorageFailed) as error:
             log.error("flush failed", extra={"partition": str(partition), "why": str(error)})
         logged.flushed(job)
 

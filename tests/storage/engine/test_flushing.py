@@ -1,15 +1,17 @@
 """What is on the disk: recovery points, failed flushes, a full disk."""
 
+import errno
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kit.compaction import flush
+from kit.failing_disk import FailingDisk
 from kit.logs import SMALL, T0, TP, Opened, Place, batch, fill, log_bytes
 from kit.model_disk import ModelDisk
 from tierd.base.errors import DiskFull
-from tierd.storage.errors import StorageFailed
+from tierd.storage.errors import FlushPutOff, StorageFailed
 
 
 def test_flushing_moves_the_recovery_point(opened: Opened) -> None:
@@ -56,6 +58,29 @@ def test_a_failed_flush_ends_appends(opened: Opened) -> None:
         fill(opened.log, 1)
     assert opened.log.unflushed() is None
     opened.log.failed = None
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE])
+def test_a_flush_without_descriptors_is_only_put_off(tmp_path: Path, code: int) -> None:
+    disk = FailingDisk()
+    place = Place(tmp_path, disk=disk)
+    log = place.new_log(place.open())
+    fill(log, 60)
+    job = log.unflushed(active=True)
+    assert job is not None
+    disk.fail(code, "fsync_file", below=tmp_path)
+    with pytest.raises(FlushPutOff):
+        job.run()
+    log.flushed(job)
+    assert log.failed is None
+    assert log.recovery_point == 0
+    disk.heal()
+    fill(log, 1)
+    job = log.unflushed(active=True)
+    assert job is not None
+    job.run()
+    log.flushed(job)
+    assert log.recovery_point == log.log_end
 
 
 def test_a_flush_of_a_partition_that_goes_meanwhile(opened: Opened) -> None:

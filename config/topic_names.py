@@ -3,6 +3,8 @@
 import re
 
 MAX_CHARS = 249
+KRAFT_LOG = "__cluster_metadata"
+"""Where Kafka's controller keeps the cluster's metadata, in the same directories; nobody's topic."""
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
 
@@ -19,6 +21,8 @@ def problem(name: str) -> str | None:
             f"Topic name is invalid: '{name}' contains one or more characters other than ASCII alphanumerics, "
             "'.', '_' and '-'"
         )
+    if name == KRAFT_LOG:
+        return f"Topic name is invalid: '{name}' is kept for Kafka's own metadata log"
     return None
 
 

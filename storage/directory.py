@@ -9,8 +9,9 @@ from uuid import uuid4
 from tierd.base.clock import Clock
 from tierd.base.disk import Disk, publish
 from tierd.base.errors import TierdError
-from tierd.base.ids import TopicPartition, Uuid
+from tierd.base.ids import ID_BYTES, TopicPartition, Uuid
 from tierd.config.topic import KIB, MIB, TopicSettings
+from tierd.config.topic_names import KRAFT_LOG
 from tierd.storage import names
 from tierd.storage.context import LogContext
 from tierd.storage.dirlock import DirectoryLock
@@ -32,6 +33,7 @@ from tierd.storage.recovery import rebuild_indexes
 from tierd.storage.reserve import DiskReserve
 from tierd.storage.segment import Indexes, Segment
 from tierd.storage.setaside import SetAside
+from tierd.storage.starts import LogStarts
 from tierd.storage.trash import Trash
 
 log = logging.getLogger(__name__)
@@ -44,7 +46,8 @@ RARE_CHECKPOINTS = (names.RECOVERY_POINT_CHECKPOINT, names.LOG_START_CHECKPOINT)
 """They are also written at once where something depends on them."""
 CHECKPOINTS = (*FREQUENT_CHECKPOINTS, *RARE_CHECKPOINTS)
 
-_KRAFT_LOG = "__cluster_metadata"
+_KRAFT_LOG_ID = Uuid((1).to_bytes(ID_BYTES, "big"))
+"""Kafka's Uuid.METADATA_TOPIC_ID."""
 _NO_BROKER_EPOCH = -1
 _FLUSH_THREADS = 4
 _REBUILD_INTERVAL_BYTES = 4 * KIB
@@ -74,7 +77,7 @@ class LogDirectory:
         self._clock = clock
         self._lock = lock
         self._files = OffsetFiles(path, disk)
-        self._durable_starts: dict[TopicPartition, int] = {}
+        self.starts = LogStarts(self._files, self.logs)
         self._kept_rows: dict[str, dict[TopicPartition, int]] = {}
         self._reserve_bytes = reserve
         self._fds = FdCache()
@@ -89,7 +92,7 @@ class LogDirectory:
             reserve=DiskReserve(path, disk, clock, reserve),
             set_aside=self.set_aside,
             trash=self.trash,
-            persist_start=self._persist_start,
+            persist_start=self.starts.persist,
         )
         self.directory_id: Uuid
         self.cluster_id: str
@@ -186,7 +189,8 @@ class LogDirectory:
             (names.CLEANER_CHECKPOINT, cleaned),
         ):
             self._kept_rows[name] = {tp: rows[tp] for tp in self.unidentified if tp in rows}
-        self._durable_starts = {tp: starts[tp] for tp in self.logs if tp in starts}
+        self.starts.kept = self._kept_rows[names.LOG_START_CHECKPOINT]
+        self.starts.know({tp: starts[tp] for tp in self.logs if tp in starts})
         if clean:
             # From here on the files change: a crash must find the directory unclean.
             self._disk.unlink(marker)
@@ -203,7 +207,7 @@ class LogDirectory:
                 continue
             tp = names.parse_partition_directory(entry.name)
             marked = names.parse_marked_directory(entry.name)
-            if tp is not None and tp.topic != _KRAFT_LOG:
+            if tp is not None and not _is_krafts(tp, entry):
                 found[tp] = entry
             elif marked is not None and marked.mark is names.DirectoryMark.DELETE:
                 self.doomed.found(entry)
@@ -216,7 +220,9 @@ class LogDirectory:
         if topic_id is not None:
             return topic_id
         topic_id = topic_id_for(tp)
-        if topic_id is None:
+        if topic_id is None and tp.topic == KRAFT_LOG:
+            self.strange.append(directory.name)
+        elif topic_id is None:
             self.unidentified[tp] = directory
             log.error("partition.metadata is missing or broken: not opened", extra={"partition": str(tp)})
         else:
@@ -282,7 +288,7 @@ class LogDirectory:
 
     def _leaving(self, tp: TopicPartition) -> Leaving:
         gone = self.logs.pop(tp)
-        self._durable_starts.pop(tp, None)
+        self.starts.forget(tp)
         return Leaving(tp, names.partition_directory(tp), gone.settings.file_delete_delay_ms)
 
     def purge(self) -> int:
@@ -301,7 +307,7 @@ class LogDirectory:
         (DiskFull, OSError) the log is where it was, though the name may last."""
         directory = self.path / names.partition_directory(found.name)
         if found.start_must_be_kept:
-            self._persist_start(found.name, found.log_start)
+            self.starts.persist(found.name, found.log_start)
         self._disk.replace(copy.target, directory)
         self._disk.fsync_dir(self.path)
         found.rehome(self._context, directory)
@@ -318,7 +324,7 @@ class LogDirectory:
         """Fix what checkpoint *files* should say now; call the result in any thread to write those that changed."""
         points = {tp: found.recovery_point for tp, found in self.logs.items()}
         marks = {tp: found.high_watermark for tp, found in self.logs.items()}
-        starts = self._starts()
+        starts = self.starts.rows()
         cleaned = {tp: to for tp, found in self.logs.items() if (to := found.compaction.cleaned_to) is not None}
         prepared = [
             self._files.prepare(name, {**self._kept_rows.get(name, {}), **rows})
@@ -340,19 +346,7 @@ class LogDirectory:
     def write_checkpoints(self) -> None:
         """Durable when it returns. Raises DiskFull, OSError."""
         self.checkpoint_job()()
-        self._durable_starts = self._starts()
-
-    def _starts(self) -> dict[TopicPartition, int]:
-        """Log starts that must be listed: those of tiered partitions, and those inside a segment."""
-        return {tp: found.log_start for tp, found in self.logs.items() if found.start_must_be_kept}
-
-    def _persist_start(self, tp: TopicPartition, offset: int) -> None:
-        if self._durable_starts.get(tp) == offset:
-            return
-        starts = self._starts() | {tp: offset}
-        kept = self._kept_rows.get(names.LOG_START_CHECKPOINT, {})
-        self._files.prepare(names.LOG_START_CHECKPOINT, {**kept, **starts}).write()
-        self._durable_starts = starts
+        self.starts.know(self.starts.rows())
 
     # -- the end --
 
@@ -388,6 +382,11 @@ class LogDirectory:
         for found, job in jobs:
             found.flushed(job)
         return whole
+
+
+def _is_krafts(tp: TopicPartition, directory: Path) -> bool:
+    """Whether it is the log of Kafka's controller, and not a topic that an older tierd made under its name."""
+    return tp.topic == KRAFT_LOG and topic_id_of(directory) == _KRAFT_LOG_ID
 
 
 def _run(job: FlushJob) -> bool:

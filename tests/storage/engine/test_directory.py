@@ -206,9 +206,13 @@ def test_strange_folders_are_left_alone(tmp_path: Path) -> None:
     place = Place(tmp_path)
     for name in ("no partition", "__cluster_metadata-0", "x-0.00000000000000000000000000000000-stray"):
         (place.data / name).mkdir(parents=True)
+    krafts = place.data / "__cluster_metadata-1"
+    krafts.mkdir()
+    (krafts / "partition.metadata").write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ")
     directory = place.open()
     assert directory.logs == {}
-    assert len(directory.strange) == 3
+    assert directory.unidentified == {}
+    assert len(directory.strange) == 4
     directory.close(clean=True)
 
 

@@ -3,8 +3,9 @@
 A pure list with its file beside it: every change that must last is published before the call returns.
 """
 
+import threading
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tierd.base.disk import Disk, publish
@@ -15,12 +16,14 @@ from tierd.storage.names import LEADER_EPOCH_CHECKPOINT
 
 
 class Lineage:
-    """Epochs strictly ascending, starts ascending. Loop thread only."""
+    """Epochs strictly ascending, starts ascending. Loop thread only, but for what `saving` gives."""
 
     def __init__(self, directory: Path, disk: Disk, entries: list[EpochEntry]) -> None:
         self._path = directory / LEADER_EPOCH_CHECKPOINT
         self._disk = disk
         self._entries = entries
+        self._lock = threading.Lock()
+        self._number = self._written = 0
 
     @classmethod
     def load(cls, directory: Path, disk: Disk) -> "Lineage | None":
@@ -96,7 +99,21 @@ class Lineage:
         return changed
 
     def save(self) -> None:
-        publish(self._disk, self._path, encode_epochs(self._entries))
+        """Durable when this returns. Raises DiskFull, OSError."""
+        self.saving()()
+
+    def saving(self) -> Callable[[], None]:
+        """What `save` does, to be called in any thread: newer entries never give way to these."""
+        self._number += 1
+        number, disk, path, raw = self._number, self._disk, self._path, encode_epochs(self._entries)
+
+        def write() -> None:
+            with self._lock:
+                if number > self._written:
+                    publish(disk, path, raw)
+                    self._written = number
+
+        return write
 
     def epoch_at(self, offset: int) -> int | None:
         """The epoch that holds *offset*; None below the first one."""

@@ -4,6 +4,7 @@ The loop thread owns a Log; what it hands to threads (flush jobs) touches none o
 """
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
 from tierd.base.ids import TopicPartition, Uuid
@@ -267,13 +268,19 @@ class Log(ReadableLog):
         offset = min(offset, self.log_end)
         if offset > self.log_start:
             self._context.persist_start(self.name, offset)  # may find the disk full: then nothing has moved
-            self.log_start = offset
-            self._drop_below(offset)
-            self._find_last_stable()
-            self._show()
-            if self._lineage.cut_start(offset):
-                self._lineage.save()
+            self.start_moved(offset)()
         return self.log_start
+
+    def start_moved(self, offset: int) -> Callable[[], None]:
+        """Log start is *offset*, above the old one and durable already: drop the segments below.
+
+        What it gives writes the epochs that are left, in any thread. Both raise DiskFull, OSError.
+        """
+        self.log_start = offset
+        self._drop_below(offset)
+        self._find_last_stable()
+        self._show()
+        return self._lineage.saving() if self._lineage.cut_start(offset) else _nothing
 
     def evict(self, local_start: int) -> int:
         """Drop closed segments that end at or below *local_start*; the local start now.
@@ -334,3 +341,7 @@ class Log(ReadableLog):
         for segment in self._segments:
             self._context.indexes.forget(segment)
             segment.handle.drop()
+
+
+def _nothing() -> None:
+    """There are no epochs to write."""

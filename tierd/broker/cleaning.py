@@ -17,6 +17,7 @@ from tierd.broker.counters import Counters
 from tierd.broker.partition import Partition
 from tierd.broker.partitions import Partitions
 from tierd.broker.ports import RemoteTier, Worker
+from tierd.broker.turns import in_turns
 from tierd.remote.view import ClaimState, RemotePartition
 from tierd.storage.compaction.job import CleanedGroup
 from tierd.storage.compaction.plan import CleanPlan
@@ -96,9 +97,7 @@ class Cleaning:
     async def _dirtiest(self) -> Partition | None:
         """The partition with the largest dirty part among those that are to be cleaned now."""
         best: tuple[float, Partition] | None = None
-        for number, partition in enumerate(self._partitions):
-            if number % _A_TURN == _A_TURN - 1:
-                await asyncio.sleep(0)
+        async for partition in in_turns(self._partitions, _A_TURN):
             plan = self._plan(partition)
             if plan is not None and (best is None or plan.ratio > best[0]):
                 best = plan.ratio, partition

@@ -1,6 +1,5 @@
 """DescribeLogDirs and AlterReplicaLogDirs, and what kafka-reassign-partitions asks beside them of a single node."""
 
-import asyncio
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from tierd.broker.homes import Home
 from tierd.broker.moves import Moves
 from tierd.broker.partition import Partition
 from tierd.broker.partitions import Partitions
+from tierd.broker.turns import in_turns
 from tierd.wire.errors import ErrorCode
 from tierd.wire.header import RequestHeader
 
@@ -82,11 +82,9 @@ class AlterReplicaLogDirs:
     async def __call__(self, header: RequestHeader, request: Any) -> Row:
         results: dict[str, list[Row]] = {}
         asked = [(wish.path, topic.name, n) for wish in request.dirs for topic in wish.topics for n in topic.partitions]
-        for count, (path, topic, number) in enumerate(asked, 1):
+        async for path, topic, number in in_turns(asked, _A_TURN):
             row = {"partition_index": number, "error_code": self._begin(path, topic, number)}
             results.setdefault(topic, []).append(row)
-            if count % _A_TURN == 0:
-                await asyncio.sleep(0)
         return {"results": [{"topic_name": topic, "partitions": rows} for topic, rows in results.items()]}
 
     def _begin(self, path: str, topic: str, number: int) -> ErrorCode:

@@ -15,6 +15,7 @@ from tierd.broker.partition import Partition
 from tierd.broker.partitions import Partitions
 from tierd.broker.ports import RemoteTier
 from tierd.broker.retention import released
+from tierd.broker.turns import in_turns
 from tierd.storage.directory import FREQUENT_CHECKPOINTS, RARE_CHECKPOINTS
 from tierd.storage.errors import FlushPutOff, StorageFailed
 
@@ -161,7 +162,7 @@ class Housekeeping:
 
     async def _roll_old(self) -> None:
         now_ms = self._clock.now_ms()
-        for number, partition in enumerate(self._partitions):
+        async for partition in in_turns(self._partitions, _A_TURN):
             try:
                 rolled = partition.log.maybe_roll(now_ms) or (self._too_old(partition, now_ms) and partition.log.roll())
             except (TierdError, OSError) as error:
@@ -170,15 +171,11 @@ class Housekeeping:
                 continue
             if rolled:
                 self._dirty[partition] = None
-            if number % _A_TURN == _A_TURN - 1:
-                await asyncio.sleep(0)
 
     async def _expire_producers(self) -> None:
         now_ms = self._clock.now_ms()
-        for number, partition in enumerate(self._partitions):
+        async for partition in in_turns(self._partitions, _A_TURN):
             partition.log.expire_producers(now_ms, self._producer_expiry_ms)
-            if number % _A_TURN == _A_TURN - 1:
-                await asyncio.sleep(0)
 
     def _too_old(self, partition: Partition, now_ms: int) -> bool:
         """Whether tierd.archive.max.age.ms asks for a roll: not while an older closed segment waits to be copied."""
@@ -193,9 +190,7 @@ class Housekeeping:
     async def _retain(self) -> None:
         """Total retention of partitions that the bucket does not hold."""
         now_ms = self._clock.now_ms()
-        for number, partition in enumerate(self._partitions):
-            if number % _A_TURN == _A_TURN - 1:
-                await asyncio.sleep(0)
+        async for partition in in_turns(self._partitions, _A_TURN):
             if partition.deleted or partition.offline or partition.remote is not None:
                 continue
             if self._tier is not None and partition.tiered:

@@ -1,6 +1,5 @@
 """Ends of transactions, written where their records are: user topics and `__consumer_offsets` alike."""
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Protocol
@@ -14,6 +13,7 @@ from tierd.broker.groups.ports import OFFSETS_TOPIC
 from tierd.broker.partition import Partition
 from tierd.broker.partitions import Partitions
 from tierd.broker.ports import RemoteTier
+from tierd.broker.turns import in_turns
 from tierd.remote.view import ClaimState
 from tierd.storage.errors import StorageFailed
 from tierd.wire.errors import ErrorCode
@@ -67,9 +67,7 @@ class Markers:
         """See the protocol. *raised*: the end has raised the epoch, a transaction that is open must be older."""
         done: dict[TopicPartition, ErrorCode] = {}
         waits: list[tuple[TopicPartition, Awaitable[None]]] = []
-        for number, place in enumerate(partitions):
-            if number % _A_TURN == _A_TURN - 1:
-                await asyncio.sleep(0)
+        async for place in in_turns(partitions, _A_TURN):
             if place.topic == OFFSETS_TOPIC and not await self._offsets.ready(place.partition):
                 done[place] = ErrorCode.NOT_LEADER_OR_FOLLOWER  # as Kafka: its groups are still to be read
                 continue

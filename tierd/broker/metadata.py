@@ -1,6 +1,5 @@
 """Metadata: who leads what, and topics made on first mention."""
 
-import asyncio
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +9,7 @@ from tierd.base.errors import DiskFull
 from tierd.base.ids import Uuid
 from tierd.broker.partitions import Partitions, Topic
 from tierd.broker.topics import TopicRefused, Topics
+from tierd.broker.turns import in_turns
 from tierd.config.resolve import is_internal
 from tierd.config.topic_names import problem
 from tierd.wire.errors import ErrorCode
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 _MOST_CREATED = 100
 """Topics that one request may make; who asks again for the others gets them then."""
-TOPICS_A_TURN = 50
+_TOPICS_A_TURN = 50
 """Topics shown before others get their turn."""
 
 
@@ -60,9 +60,7 @@ class Metadata:
         may_create = self._auto_create and getattr(request, "allow_auto_topic_creation", True)
         left = _MOST_CREATED if may_create else 0
         rows = []
-        for number, asked in enumerate(dict.fromkeys(request.topics), 1):
-            if number % TOPICS_A_TURN == 0:
-                await asyncio.sleep(0)
+        async for asked in in_turns(dict.fromkeys(request.topics), _TOPICS_A_TURN):
             topic_id = getattr(asked, "topic_id", None)
             if topic_id is not None and asked.name is None:
                 rows.append(self._by_id(topic_id))
@@ -75,9 +73,7 @@ class Metadata:
 
     async def _all(self) -> list[dict[str, object]]:
         rows = []
-        for number, name in enumerate(sorted(topic.name for topic in self._partitions.topics()), 1):
-            if number % TOPICS_A_TURN == 0:
-                await asyncio.sleep(0)
+        async for name in in_turns(sorted(topic.name for topic in self._partitions.topics()), _TOPICS_A_TURN):
             topic = self._partitions.topic(name)
             if topic is not None:
                 rows.append(self.shown(topic))

@@ -24,6 +24,7 @@ from tierd.broker.groups.machine import Group
 from tierd.broker.groups.model import State
 from tierd.broker.groups.shard import Shard
 from tierd.broker.groups.subscribed import reads, topics_of
+from tierd.broker.turns import in_turns
 
 log = logging.getLogger(__name__)
 
@@ -90,11 +91,9 @@ class OffsetsExpiry:
         offsets = groups = 0
         try:
             for shard in await self._coordinator.load_all():
-                for number, group_id in enumerate(shard.names()):
+                async for group_id in in_turns(shard.names(), _A_TURN):
                     gone = self._forget(shard, group_id)
                     offsets, groups = offsets + gone[0], groups + gone[1]
-                    if number % _A_TURN == _A_TURN - 1:
-                        await asyncio.sleep(0)
         except NotReady as error:
             log.warning("offsets do not expire", extra={"why": str(error)})
         if offsets or groups:

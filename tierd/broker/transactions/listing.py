@@ -1,6 +1,5 @@
 """DescribeTransactions and ListTransactions: what a tool sees of transactional ids."""
 
-import asyncio
 from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any, Final
@@ -9,6 +8,7 @@ from tierd.broker.transactions.coordinator import Transactions
 from tierd.broker.transactions.machine import Refused
 from tierd.broker.transactions.model import State, Transaction
 from tierd.broker.transactions.pattern import BadPattern, Pattern
+from tierd.broker.turns import in_turns
 from tierd.wire.errors import ErrorCode
 from tierd.wire.header import RequestHeader
 
@@ -96,9 +96,7 @@ class ListingHandlers:
 
 async def _matching(pattern: Pattern, every: Mapping[str, Transaction]) -> Mapping[str, Transaction]:
     found = {}
-    for number, (name, one) in enumerate(every.items()):
-        if number % _A_TURN == _A_TURN - 1:
-            await asyncio.sleep(0)
+    async for name, one in in_turns(every.items(), _A_TURN):
         if pattern.matches(name):
             found[name] = one
     return found

@@ -5,8 +5,10 @@ import os
 import re
 import shutil
 import signal
+import time
 from pathlib import Path
 
+import confluent_kafka
 import pytest
 
 from kit import tiers, traffic
@@ -99,4 +101,26 @@ def test_a_hanging_tierer_keeps_no_verb_and_health_says_so(tmp_path: Path) -> No
         finally:
             os.kill(tierer, signal.SIGCONT)
         tiers.until("health", lambda: json.loads(tiers.http(tierd, "/health"))["status"] == "ok")
+        assert tierd.stop() == 0
+
+
+def test_an_old_owner_that_runs_on_commits_nothing_behind_the_take_over(tmp_path: Path) -> None:
+    remote, small = f"file:{tmp_path / 'bucket'}", ("--set", "segment.bytes=1MiB")
+    with running(tmp_path / "data", remote, *small) as tierd:
+        tiers.fill(tierd, "t", 2)
+        tiers.copy(tierd)
+        tierd.stop()
+        for name in ("data", "data.tierd"):
+            shutil.copytree(tmp_path / name, tmp_path / "copy" / name)
+        tierd.start()
+        with running(tmp_path / "copy" / "data", remote, *small, "--take-over"):
+            begun_s = time.monotonic()
+            tiers.until("the second in which it may still commit", lambda: time.monotonic() - begun_s > 1)
+            before = set((tmp_path / "bucket").rglob("*.rsm-manifest"))
+            producer = confluent_kafka.Producer({"bootstrap.servers": tierd.address, "retries": 0, "log_level": 0})
+            for _ in range(3 * tiers.PER_MIB):  # three segments, or fewer when it has learned of it meanwhile
+                producer.produce("t", bytes(tiers.RECORD_BYTES), partition=0)
+            producer.flush(30)
+            tiers.until("the loss", lambda: tierd.status()["claim"] == "lost", timeout_s=15)
+            assert set((tmp_path / "bucket").rglob("*.rsm-manifest")) == before
         assert tierd.stop() == 0

@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+import threading
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -14,6 +15,7 @@ from kit.golden import golden
 from kit.tierer_bench import KEYS, Bench, who
 from tierd.base.errors import RemoteUnavailable, StartRefused
 from tierd.config.model import Remote
+from tierd.config.topic import DAY_MS
 from tierd.remote.archive_id import read_archive
 from tierd.remote.errors import WrongBucket
 from tierd.remote.file import FileStore
@@ -27,7 +29,9 @@ from tierd.storage.disk import PosixDisk
 from tierd.storage.epochs import parse_epochs
 from tierd.storage.snapshot import parse_snapshot
 from tierd.tiering.catalog import Catalog
+from tierd.tiering.lifecycle import CopyState
 from tierd.tiering.options import OpenRequest, TiererOptions
+from tierd.tiering.state import COMMIT_WITHIN_MS
 from tierd.tiering.tierer import Tierer
 from tierd.tiering.verbs import Outcome
 
@@ -189,4 +193,58 @@ def test_a_bucket_that_aivens_plugin_wrote_is_taken_in(tmp_path: Path) -> None:
         assert parse_epochs(seed.leader_epochs)
         await tierer.close()
 
+    asyncio.run(run())
+
+
+def test_a_segment_that_was_on_its_way_when_another_run_claimed_is_not_committed(tmp_path: Path) -> None:
+    async def run() -> None:
+        clock = FakeClock()
+        store = MemoryStore(clock)
+        old, new = Bench(tmp_path, store, clock), Bench(tmp_path / "other", store, clock)
+        view = old.adopt("codec-none-0")
+        old.local.views[view.id] = replace(view, closed=())
+        await old.open(who())
+        clock.advance(COMMIT_WITHIN_MS)
+        begun = asyncio.Event()
+        loop, claimed = asyncio.get_running_loop(), threading.Event()
+
+        def hold(operation: str, key: str) -> None:
+            if operation == "put" and key.endswith(".indexes"):
+                loop.call_soon_threadsafe(begun.set)
+                assert claimed.wait(60)
+
+        store.before = hold
+        old.local.set(view.id, closed=view.closed)
+        await asyncio.wait_for(begun.wait(), 60)
+        await new.open(who("elsewhere"), recover=True)
+        claimed.set()
+        await old.local.until(lambda: old.tierer.state.claim.state is ClaimState.LOST)
+        assert not [key for key in old.objects() if key.endswith("manifest")]
+        (given_up,) = old.catalog.in_state(CopyState.DELETE_STARTED)
+        assert old.objects() == {given_up.remote.log_key, given_up.remote.indexes_key}, "named, and left"
+        clock.advance(2 * DAY_MS)
+        await old.tierer.retention.delete_tick()
+        assert old.objects(), "the loser touches nothing any more"
+        await old.close()
+        await new.close()
+
+    (tmp_path / "other").mkdir()
+    asyncio.run(run())
+
+
+def test_an_owner_that_writes_nothing_learns_of_a_take_over(tmp_path: Path) -> None:
+    async def run() -> None:
+        clock = FakeClock()
+        store = MemoryStore(clock)
+        old, new = Bench(tmp_path, store, clock), Bench(tmp_path / "other", store, clock)
+        old.options = replace(old.options, owner_interval_ms=50)
+        old.tierer.state.options = old.options
+        await old.open(who())
+        old.tierer.schedule()
+        await new.open(who("elsewhere"), recover=True)
+        await old.local.until(lambda: old.tierer.state.claim.state is ClaimState.LOST)
+        await old.close()
+        await new.close()
+
+    (tmp_path / "other").mkdir()
     asyncio.run(run())

@@ -1,7 +1,8 @@
 """Copies one closed segment into the bucket (remote/LAYOUT.md, "Writing a segment"). Blocking; runs in a thread.
 
-Order: catalog COPY_STARTED -> `.log` and `.indexes` -> answers compared -> `.rsm-manifest` (the commit point) ->
-catalog COPY_FINISHED. Each try has a new segment id. A batch that fails its check stops the copy before the commit.
+Order: catalog COPY_STARTED -> `.log` and `.indexes` -> answers compared -> no later claim -> `.rsm-manifest` (the
+commit point) -> catalog COPY_FINISHED. Each try has a new segment id. A batch that fails its check stops the copy before
+the commit.
 """
 
 import os
@@ -67,7 +68,10 @@ class CopierParts:
 
 
 class Copier:
-    """One try at one segment; call `run` once. *stopping* is asked between parts."""
+    """One try at one segment; call `run` once.
+
+    *stopping* is asked between parts; *require_owned* right before the commit, and raises when it must not be.
+    """
 
     def __init__(
         self,
@@ -77,6 +81,7 @@ class Copier:
         segment: SegmentView,
         *,
         stopping: Callable[[], bool] = lambda: False,
+        require_owned: Callable[[], None] = lambda: None,
         on_bytes: Callable[[int], None] = lambda _: None,
     ) -> None:
         self._parts = parts
@@ -84,6 +89,7 @@ class Copier:
         self._view = view
         self._segment = segment
         self._stopping = stopping
+        self._require_owned = require_owned
         self._on_bytes = on_bytes
         self._begun_ms = parts.clock.monotonic_ms()
         self._indexes_sent = False
@@ -97,7 +103,8 @@ class Copier:
     def run(self) -> CatalogSegment:
         """Give the committed row.
 
-        Raises CorruptFile (the local segment is rotten), RemoteUnavailable (try again later), Abandoned, OSError.
+        Raises CorruptFile (the local segment is rotten), RemoteUnavailable (try again later), Abandoned, OSError, and
+        what *require_owned* raises.
         Afterwards the catalog names whatever lies in the bucket: COPY_STARTED when the commit's outcome is unknown,
         DELETE_STARTED when nothing was committed, no row when the bucket refused all of it.
         """
@@ -109,6 +116,7 @@ class Copier:
         self._parts.catalog.started(row)
         try:
             ready, manifest = self._upload(row)
+            self._require_owned()
         except (TierdError, OSError):
             if self._nothing_there:
                 self._parts.catalog.never_sent(row)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from tierd.base.errors import CorruptFile, RemoteUnavailable, TierdError
 from tierd.base.ids import PartitionId
+from tierd.remote.errors import ClaimLost
 from tierd.remote.view import Waiting
 from tierd.storage.view import PartitionView, SegmentView
 from tierd.tiering.buffers import PartBuffers
@@ -18,7 +19,7 @@ from tierd.tiering.copier import Abandoned, Copier, CopierParts, Ownership
 from tierd.tiering.lifecycle import CopyState
 from tierd.tiering.opening import settle
 from tierd.tiering.plan import CopyFacts, CopyPlan, plan_copy, uncopied, why_waiting
-from tierd.tiering.state import TierState
+from tierd.tiering.state import COMMIT_WITHIN_MS, TierState
 
 log = logging.getLogger(__name__)
 
@@ -202,6 +203,9 @@ class Copying:
             await loop.run_in_executor(self._copies, lambda: self._try(view, segment))
         except Abandoned:
             attempt.segment = None
+        except ClaimLost as lost:  # nothing was committed; a row names the objects, which are the winner's to judge
+            attempt.segment = None
+            state.lose(str(lost))
         except (TierdError, OSError) as error:
             attempt.segment = None
             now = state.views.get(part)
@@ -230,7 +234,13 @@ class Copying:
         run = state.run
         owner = Ownership(epoch=state.claim.epoch, incarnation=run.incarnation if run else None)
         Copier(
-            self._parts(), owner, view, segment, stopping=lambda: state.stopping or not state.held, on_bytes=self._sent
+            self._parts(),
+            owner,
+            view,
+            segment,
+            stopping=lambda: state.stopping or not state.held,
+            require_owned=lambda: state.require_owned(COMMIT_WITHIN_MS),
+            on_bytes=self._sent,
         ).run()
 
     def _settle(self, part: PartitionId) -> set[int]:

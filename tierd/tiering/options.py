@@ -22,6 +22,8 @@ class TiererOptions:
     """How long an older tierer that still has the lock is waited for."""
     silence_ms: int = 10_000
     """So long without an answer of the bucket, and the start goes on with a pending claim."""
+    owner_interval_ms: int = 10_000
+    """So often the bucket is asked whose it is when nothing else asks."""
     retention_interval_ms: int = 60_000
     delete_interval_ms: int = 60_000
     retry_ms: int = 1_000

@@ -19,7 +19,7 @@ from tierd.tiering.lifecycle import CopyState
 from tierd.tiering.plan import RemoteRange, local_start_target, log_start_target
 from tierd.tiering.publish import Publisher
 from tierd.tiering.rows import CatalogPartition, CatalogSegment
-from tierd.tiering.state import TierState
+from tierd.tiering.state import COMMIT_WITHIN_MS, TierState
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ class Retention:
         view = self._state.views.get(part)
         if view is None or self.trouble() is not None or self._local_target(view, everything=False) <= view.local_start:
             return
-        if await self._state.owned():
+        if await self._state.owned(COMMIT_WITHIN_MS):  # the copy has just asked
             await self.partition(part)
 
     async def evict_now(self, part: PartitionId) -> Evicted:

@@ -25,6 +25,9 @@ log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
+COMMIT_WITHIN_MS = 1_000
+"""A commit goes without a LIST of its own when one that began so recently showed the bucket as ours."""
+
 UNCLAIMED = Claim(state=ClaimState.PENDING, epoch=0, detail="not opened yet")
 
 
@@ -44,6 +47,8 @@ class TierState:
     claim: Claim = UNCLAIMED
     run: Run | None = None
     stopping: bool = False
+    owned_ms: int | None = None
+    """Monotonic time at which the last LIST began that showed the bucket as ours."""
 
     async def blocking(self, work: Callable[[], Result]) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self.threads, work)
@@ -66,15 +71,26 @@ class TierState:
         """Another run has the bucket: nothing is written there from now on."""
         self.set_claim(Claim(state=ClaimState.LOST, epoch=self.claim.epoch, detail=detail))
 
-    async def owned(self) -> bool:
-        """Ask the bucket whether we still have it (one LIST); False when not, or when it does not answer.
+    def require_owned(self, within_ms: int = 0) -> None:
+        """In a thread: one LIST of later claims, none when the last good one began less than *within_ms* ago.
 
-        Before each batch of evictions, deletes, heads and topic files.
+        Raises ClaimLost, RemoteUnavailable, CorruptFile (a later claim that cannot be read).
+        """
+        begun_ms = self.clock.monotonic_ms()
+        if self.owned_ms is not None and begun_ms - self.owned_ms < within_ms:
+            return
+        owner.require_newest(self.bucket.store, self.bucket.keys, self.claim.epoch)
+        self.owned_ms = begun_ms
+
+    async def owned(self, within_ms: int = 0) -> bool:
+        """Ask the bucket whether we still have it (`require_owned`); False when not, or when it does not answer.
+
+        Before each batch of evictions, deletes, heads and topic files, and now and then when there are none.
         """
         if not self.held:
             return False
         try:
-            await self.blocking(lambda: owner.require_newest(self.bucket.store, self.bucket.keys, self.claim.epoch))
+            await self.blocking(lambda: self.require_owned(within_ms))
         except ClaimLost as lost:
             self.lose(str(lost))
         except RemoteUnavailable:

@@ -164,6 +164,7 @@ class Tierer:
         options = self.state.options
         self._scheduler = scheduler = AsyncIOScheduler(timezone="UTC")
         jobs: list[tuple[Callable[[], Coroutine[Any, Any, None]], int]] = [
+            (self._look_at_owner, options.owner_interval_ms),
             (self.publisher.tick, options.remote.head_interval_ms),
             (self.retention.tick, options.retention_interval_ms),
             (self.retention.delete_tick, options.delete_interval_ms),
@@ -174,6 +175,10 @@ class Tierer:
             )
         scheduler.add_listener(self._job_failed, EVENT_JOB_ERROR)
         scheduler.start()
+
+    async def _look_at_owner(self) -> None:
+        """An owner that has nothing to copy learns of a take-over, too: until then it takes records."""
+        await self.state.owned(self.state.options.owner_interval_ms // 2)
 
     def _job_failed(self, event: JobExecutionEvent) -> None:
         if self.state.stopping:

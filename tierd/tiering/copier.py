@@ -1,8 +1,8 @@
 """Copies one closed segment into the bucket (remote/LAYOUT.md, "Writing a segment"). Blocking; runs in a thread.
 
 Order: catalog COPY_STARTED -> `.log` and `.indexes` -> answers compared -> no later claim -> `.rsm-manifest` (the
-commit point) -> catalog COPY_FINISHED. Each try has a new segment id. A batch that fails its check stops the copy before
-the commit.
+commit point) -> catalog COPY_FINISHED. Each try has a new segment id. A batch that fails its check stops the copy
+before the commit.
 """
 
 import os

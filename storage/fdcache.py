@@ -5,19 +5,11 @@ file may be renamed or unlinked meanwhile. Loop thread only.
 """
 
 import os
-import resource
 from collections import OrderedDict
 from pathlib import Path
 
+from tierd.base import descriptors
 from tierd.base.disk import Disk, DiskFile
-
-_MOST = 4096
-
-
-def _default_limit() -> int:
-    """Half of what the process may open: the other half is for sockets and the rest."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return _MOST if soft == resource.RLIM_INFINITY else max(1, min(_MOST, soft // 2))
 
 
 class FileHandle:
@@ -101,7 +93,7 @@ class FdCache:
 
     def __init__(self, limit: int | None = None) -> None:
         """*limit* is by default what the process's own limit allows."""
-        self._limit = _default_limit() if limit is None else limit
+        self._limit = descriptors.for_logs() if limit is None else limit
         self._open: OrderedDict[FileHandle, None] = OrderedDict()
         self.touch = self._open.move_to_end
 

@@ -1,17 +1,19 @@
 """Reads from the bucket for fetches: they outlive the fetch that gave up on them, and their silence is remembered.
 
 A fetch waits at most its max wait. The read goes on; the next fetch of the same range takes its result, and when
-nobody comes for it, it is released.
+nobody comes for it, it is released: after a while, or at once when descriptors are short.
 """
 
 import asyncio
 import logging
 from dataclasses import dataclass
 
+from tierd.base import descriptors
 from tierd.base.clock import Clock
 from tierd.base.errors import CorruptFile, RemoteUnavailable, TierdError
 from tierd.base.logs import Doubling
 from tierd.broker.counters import Counters
+from tierd.broker.descriptor_room import A_READ, DescriptorRoom
 from tierd.broker.partition import Partition
 from tierd.broker.ports import RemoteTier
 from tierd.storage.view import LogSlice
@@ -46,6 +48,7 @@ class RemoteReads:
         self._counters = counters
         self._left: dict[Key, asyncio.Task[LogSlice]] = {}
         self._failing = Doubling()
+        self.room = DescriptorRoom(descriptors.for_remote_reads(), self._let_go_oldest)
 
     def begin(self, want: RemoteWant) -> "asyncio.Task[LogSlice]":
         """The read of *want*: one that an earlier fetch left behind, or a new one. The caller takes or leaves it."""
@@ -77,8 +80,31 @@ class RemoteReads:
         await asyncio.gather(*left.values(), return_exceptions=True)
 
     async def _read(self, want: RemoteWant) -> LogSlice:
+        self._note_try(want.partition)
+        await self.room.take()
+        try:
+            slice_ = await self._ask(want)
+        except BaseException:
+            self.room.give(A_READ)
+            raise
+        self._count(slice_)
+        return slice_
+
+    def _count(self, slice_: LogSlice) -> None:
+        """Of what was set aside for the read, its descriptors stay out until it is released."""
+        out, on_release = len(slice_.spans), slice_.on_release
+        self.room.give(A_READ - out)
+        if on_release is None:
+            return
+
+        def release() -> None:
+            on_release()
+            self.room.give(out)
+
+        slice_.on_release = release
+
+    async def _ask(self, want: RemoteWant) -> LogSlice:
         partition = want.partition
-        self._note_try(partition)
         try:
             slice_ = await self._tier.read(
                 partition.id, want.offset, max_bytes=want.max_bytes, stop=want.stop, committed=want.committed
@@ -108,7 +134,17 @@ class RemoteReads:
             partition.silent_ms = now  # An old failure that nobody followed up says nothing about now.
         partition.tried_ms = now
 
+    def _let_go_oldest(self) -> bool:
+        for key, task in self._left.items():
+            if task.done():
+                self._expire(key, task)
+                return True
+        return False
+
     def _expire_later(self, key: Key, task: "asyncio.Task[LogSlice]") -> None:
+        if self.room.short:
+            self._expire(key, task)
+            return
         task.get_loop().call_later(KEEP_S, self._expire, key, task)
 
     def _expire(self, key: Key, task: "asyncio.Task[LogSlice]") -> None:

@@ -279,7 +279,6 @@ class TierLink:
         self._must_be_ready()
         reply, fds = await self._ask_fds(lambda n: m.Read(n, part, offset, max_bytes, stop, committed))
         channel = self._child.channel
-        spans = tuple(FileSpan(fds[span.fd], span.position, span.length) for span in reply.spans)
 
         def release() -> None:
             for fd in fds:
@@ -287,6 +286,10 @@ class TierLink:
             if self._child.channel is channel:  # a tierer that was started since knows nothing of this read
                 self._tell(m.Release(reply.call))
 
+        if any(span.fd >= len(fds) for span in reply.spans):  # the kernel leaves out those that find no place here
+            release()
+            raise RemoteUnavailable("this process may have no more files open")
+        spans = tuple(FileSpan(fds[span.fd], span.position, span.length) for span in reply.spans)
         return LogSlice(spans, sum(span.length for span in spans), reply.aborted, reply.stop, release)
 
     async def by_time(self, part: PartitionId, timestamp_ms: int, *, start: int, stop: int) -> TimestampOffset | None:

@@ -1,14 +1,15 @@
 """Topics come and go on a disk that is slow or stands still, and others are answered meanwhile. Real sockets."""
 
 import asyncio
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from broker.client import Client, batch
+from broker.client import Client, batch, offsets_of
 from broker.running import Running, settings
 from kit.slow_disk import SlowDisk
 from tierd.base.clock import SystemClock
@@ -53,7 +54,8 @@ def send_delete(client: Client, topic: str) -> None:
     client.send(int(ApiKey.DELETE_TOPICS), 5, topic_names=[topic], timeout=5000)
 
 
-def stand_still(disk: SlowDisk) -> None:
+def stand_still(disk: SlowDisk, whose: str = "topics") -> None:
+    disk.whose = whose
     disk.stands.clear()
     disk.go.clear()
 
@@ -82,21 +84,123 @@ def gone(client: Client) -> Any:
     return client.answer(int(ApiKey.DELETE_TOPICS), 5).responses[0]
 
 
-def test_others_get_their_turn_while_records_of_many_partitions_are_deleted(broker: Running, disk: SlowDisk) -> None:
+def test_nobody_else_waits_for_the_disk_while_records_are_deleted(broker: Running, disk: SlowDisk) -> None:
     with Client(broker.address) as one, Client(broker.address) as other:
         one.create("t", partitions=50)
         for number in range(50):
             assert one.produce("t", batch(3), partition=number).error_code == ErrorCode.NONE
-        disk.delay_s = 0.01
-        rows = [{"partition_index": number, "offset": 2} for number in range(50)]
-        one.send(int(ApiKey.DELETE_RECORDS), 2, topics=[{"name": "t", "partitions": rows}], timeout=5000)
-        answered = 0
-        while broker.call(lambda: broker.log("t", 49).log_start) == 0:
-            ask(other)
-            answered += 1
-        answer = one.answer(int(ApiKey.DELETE_RECORDS), 2)
-        assert {row.low_watermark for row in answer.topics[0].partitions} == {2}
-        assert answered > 2
+        disk.threads.clear()
+        stand_still(disk, "asyncio")
+        send_delete_records(one, range(50), 2)
+        assert disk.stands.wait(20)
+        ask(other)
+        assert other.produce("t", batch(1)).base_offset == 3
+        assert other.list_offsets("t", -2).offset == 0, "not durable yet"
+        disk.go.set()
+        assert deleted_records(one) == [(ErrorCode.NONE, 2)] * 50
+        assert other.list_offsets("t", -2).offset == 2
+        assert broker._thread.ident not in disk.threads
+    listed = (broker.directories[0].path / "log-start-offset-checkpoint").read_text()
+    assert sorted(listed.splitlines()[2:]) == sorted(f"t {number} 2" for number in range(50))
+
+
+WAYS = ("total retention", "total retention of a tiered partition", "local retention")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_nobody_waits_for_the_disk_while_retention_is_at_work(broker: Running, disk: SlowDisk, way: str) -> None:
+    with Client(broker.address) as client:
+        client.create("t", internal_segment_bytes="1000", retention_bytes="0")
+        for _ in range(20):
+            client.produce("t", batch(3))
+        partition = broker.partitions.get("t", 0)
+        assert partition is not None
+        broker.run(broker.broker.housekeeping.flush([partition]))
+        target = broker.call(partition.view).active_base
+        works = {
+            WAYS[0]: broker.broker.housekeeping._retain,
+            WAYS[1]: lambda: broker.local.move_log_start(partition.id, target),
+            WAYS[2]: lambda: broker.local.evict(partition.id, target),
+        }
+        disk.threads.clear()
+        stand_still(disk, "asyncio")
+        working = asyncio.run_coroutine_threadsafe(works[way](), broker._loop)
+        assert disk.stands.wait(20)
+        ask(client)
+        assert offsets_of(client.fetch("t", 0).records)[0] == 0
+        assert client.produce("t", batch(1)).base_offset == 60
+        disk.go.set()
+        working.result(20)
+        assert partition.log.local_start == target
+        assert client.list_offsets("t", -2).offset == (0 if way == WAYS[2] else target)
+        assert broker._thread.ident not in disk.threads
+
+
+def test_records_of_a_topic_that_is_deleted_meanwhile(broker: Running, disk: SlowDisk) -> None:
+    """The one that takes its name has all its records."""
+    with Client(broker.address) as one, Client(broker.address) as other:
+        one.create("t")
+        one.produce("t", batch(3))
+        stand_still(disk, "asyncio")
+        send_delete_records(one, [0], 2)
+        assert disk.stands.wait(20)
+        send_delete(other, "t")
+        while broker.partitions.get("t", 0) is not None:
+            pass
+        disk.go.set()
+        assert deleted_records(one) == [(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)]
+        assert gone(other).error_code == ErrorCode.NONE
+        one.create("t")
+        one.produce("t", batch(3))
+        assert one.list_offsets("t", -2).offset == 0
+    assert "t 0" not in (broker.directories[0].path / "log-start-offset-checkpoint").read_text()
+
+
+def test_a_checkpoint_that_comes_in_between_takes_nothing_back(broker: Running, disk: SlowDisk) -> None:
+    with Client(broker.address) as one:
+        one.create("t")
+        one.produce("t", batch(3))
+        stand_still(disk, "asyncio")
+        send_delete_records(one, [0], 2)
+        assert disk.stands.wait(20)
+        write = broker.call(broker.directories[0].checkpoint_job)
+        disk.go.set()
+        assert deleted_records(one) == [(ErrorCode.NONE, 2)]
+        write()
+    assert "t 0 2" in (broker.directories[0].path / "log-start-offset-checkpoint").read_text()
+
+
+def test_settings_change_on_a_registry_that_stands_still(broker: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    set_config, begun, go = broker.registry.set_config, threading.Event(), threading.Event()
+
+    def still(topic_id: Any, config: Any) -> None:
+        begun.set()
+        assert go.wait(20)
+        set_config(topic_id, config)
+
+    monkeypatch.setattr(broker.registry, "set_config", still)
+    with Client(broker.address) as one, Client(broker.address) as other:
+        one.create("t")
+        change = {"name": "retention.ms", "config_operation": 0, "value": "86400000"}
+        asked = {"resource_type": 2, "resource_name": "t", "configs": [change]}
+        one.send(int(ApiKey.INCREMENTAL_ALTER_CONFIGS), 1, resources=[asked], validate_only=False)
+        assert begun.wait(20)
+        assert other.produce("t", batch(1)).error_code == ErrorCode.NONE
+        assert broker.log("t").settings.retention_ms != 86_400_000, "the registry does not have it yet"
+        go.set()
+        answer = one.answer(int(ApiKey.INCREMENTAL_ALTER_CONFIGS), 1)
+        assert answer.responses[0].error_code == ErrorCode.NONE
+    assert broker.log("t").settings.retention_ms == 86_400_000
+
+
+def send_delete_records(client: Client, numbers: Iterable[int], offset: int) -> None:
+    rows = [{"partition_index": number, "offset": offset} for number in numbers]
+    client.send(int(ApiKey.DELETE_RECORDS), 2, topics=[{"name": "t", "partitions": rows}], timeout=5000)
+
+
+def deleted_records(client: Client) -> list[tuple[int, int]]:
+    rows = client.answer(int(ApiKey.DELETE_RECORDS), 2).topics[0].partitions
+    return [(row.error_code, row.low_watermark) for row in rows]
 
 
 def test_a_disk_that_stands_still_stops_nobody_else(broker: Running, disk: SlowDisk) -> None:
@@ -114,7 +218,8 @@ def test_a_disk_that_stands_still_stops_nobody_else(broker: Running, disk: SlowD
         assert created(one).error_code == ErrorCode.NONE
         stand_still(disk)
         send_delete(two, "new")
-        assert disk.stands.wait(20)
+        while broker.partitions.topic("new") is not None:
+            pass
         ask(other)
         assert other.produce("new", batch(1)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         disk.go.set()

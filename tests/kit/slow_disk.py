@@ -13,7 +13,7 @@ class SlowDisk(PosixDisk):
     def __init__(self, whose: str = "") -> None:
         """*whose*: how the names of the threads begin that `stands` is about."""
         self.delay_s = 0.0
-        self._whose = whose
+        self.whose = whose
         self.go = threading.Event()
         self.go.set()
         self.stands = threading.Event()
@@ -23,7 +23,7 @@ class SlowDisk(PosixDisk):
 
     def _wait(self) -> None:
         self.threads.add(threading.get_ident())
-        if not self.go.is_set() and threading.current_thread().name.startswith(self._whose):
+        if not self.go.is_set() and threading.current_thread().name.startswith(self.whose):
             self.stands.set()
         self.go.wait()
         time.sleep(self.delay_s)

@@ -5,9 +5,10 @@ The head is the only place in the bucket that knows of it: without it a rebuilt 
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from typing import Any
 
-from tierd.base.errors import DiskFull, RemoteUnavailable
+from tierd.base.errors import RemoteUnavailable
 from tierd.broker.partition import Partition
 from tierd.broker.partitions import Partitions
 from tierd.broker.ports import RemoteTier
@@ -29,17 +30,22 @@ class DeleteRecords:
         self._publishing: dict[Partition, asyncio.Task[None]] = {}
 
     async def __call__(self, header: RequestHeader, request: Any) -> dict[str, object]:
-        rows: list[tuple[str, int, Partition | None, ErrorCode]] = []
+        rows: list[tuple[str, int, Partition | ErrorCode]] = []
+        targets: dict[Partition, int] = {}
         for topic in request.topics:
             for asked in topic.partitions:
-                partition = self._partitions.get(topic.name, asked.partition_index)
-                rows.append((topic.name, asked.partition_index, partition, self._move(partition, asked.offset)))
-                await asyncio.sleep(0)  # others' turn: each waits for the disk
-        moved = [partition for *_, partition, code in rows if partition is not None and code is ErrorCode.NONE]
+                index = asked.partition_index
+                partition, target = self._look(topic.name, index, asked.offset)
+                rows.append((topic.name, index, partition))
+                if isinstance(partition, Partition):
+                    targets[partition] = max(target, targets.get(partition, 0))
+        failed = await self._move(targets)
+        moved = [partition for partition in targets if partition not in failed]
         await self._publish(moved, request.timeout.total_seconds())
         answer: dict[str, list[dict[str, object]]] = {topic.name: [] for topic in request.topics}
-        for name, index, partition, code in rows:
-            low = partition.log.log_start if partition is not None and code is ErrorCode.NONE else -1
+        for name, index, partition in rows:
+            code = partition if isinstance(partition, ErrorCode) else failed.get(partition, ErrorCode.NONE)
+            low = partition.log.log_start if isinstance(partition, Partition) and code is ErrorCode.NONE else -1
             answer[name].append({"partition_index": index, "low_watermark": low, "error_code": code})
         return {"topics": [{"name": name, "partitions": found} for name, found in answer.items()]}
 
@@ -48,25 +54,34 @@ class DeleteRecords:
             task.cancel()
         await asyncio.gather(*self._publishing.values(), return_exceptions=True)
 
-    def _move(self, partition: Partition | None, offset: int) -> ErrorCode:
+    def _look(self, topic: str, index: int, offset: int) -> tuple[Partition | ErrorCode, int]:
+        """The partition and where its log is to start, or what speaks against it."""
+        partition = self._partitions.get(topic, index)
         if partition is None:
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if partition.offline:
-            return ErrorCode.KAFKA_STORAGE_ERROR
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0
         if not partition.log.settings.deletes:
-            return ErrorCode.POLICY_VIOLATION
+            return ErrorCode.POLICY_VIOLATION, 0
         end = partition.log.high_watermark
         target = end if offset == _TO_THE_END else offset
         if not 0 <= target <= end:
-            return ErrorCode.OFFSET_OUT_OF_RANGE
-        try:
-            partition.log.move_log_start(target)
-        except (DiskFull, OSError) as error:
-            log.error("log start not moved", extra={"partition": str(partition), "why": str(error)})
-            return ErrorCode.KAFKA_STORAGE_ERROR
-        partition.wake()
-        partition.tell(self._tier)
-        return ErrorCode.NONE
+            return ErrorCode.OFFSET_OUT_OF_RANGE, 0
+        return partition, target
+
+    async def _move(self, targets: Mapping[Partition, int]) -> dict[Partition, ErrorCode]:
+        """Move log starts, durable when this returns; what has failed."""
+        found = {}
+        moving = {partition: target for partition, target in targets.items() if target > partition.log.log_start}
+        failed = await self._partitions.starts.move(moving) if moving else {}
+        for partition in targets:
+            if partition.deleted:
+                found[partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            elif partition.offline or partition in failed:
+                why = str(failed.get(partition, "its data directory is offline"))
+                log.error("log start not moved", extra={"partition": str(partition), "why": why})
+                found[partition] = ErrorCode.KAFKA_STORAGE_ERROR
+            else:
+                partition.tell(self._tier)
+        return found
 
     async def _publish(self, moved: list[Partition], timeout_s: float) -> None:
         """Wait for the bucket's heads, not longer than the client does; what is late goes on and shows in status."""

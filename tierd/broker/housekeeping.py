@@ -5,7 +5,7 @@ All state is touched on the loop; only fsync and unlink run in a thread.
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from tierd.base.clock import Clock
@@ -92,6 +92,7 @@ class Housekeeping:
                 if self._dirty:
                     await _wait(self._stopped, BUSY_TICK_S)
         finally:
+            await self._partitions.starts.settle()
             self._thread.shutdown(wait=True)
         if self._fatal is not None:
             raise self._fatal
@@ -190,24 +191,33 @@ class Housekeeping:
     async def _retain(self) -> None:
         """Total retention of partitions that the bucket does not hold."""
         now_ms = self._clock.now_ms()
+        moving: dict[Partition, int] = {}
         async for partition in in_turns(self._partitions, _A_TURN):
             if partition.deleted or partition.offline or partition.remote is not None:
                 continue
             if self._tier is not None and partition.tiered:
                 continue
             try:
-                self._release(partition, now_ms)
+                start = released(partition.view(), now_ms)
             except (TierdError, OSError) as error:
-                log.error("retention waits", extra={"partition": str(partition), "why": str(error)})
-                self._partitions.note(partition, error)
+                self._keep(partition, error)
+            else:
+                if start > partition.log.log_start:
+                    moving[partition] = start
+        await self._release(moving)
 
-    def _release(self, partition: Partition, now_ms: int) -> None:
-        start = released(partition.view(), now_ms)
-        if start > partition.log.log_start:
-            partition.log.move_log_start(start)
-            log.info("retention", extra={"partition": str(partition), "log_start": start})
-            self._touched()
-            partition.wake()
+    async def _release(self, targets: Mapping[Partition, int]) -> None:
+        failed = await self._partitions.starts.move(targets) if targets else {}
+        for partition, start in targets.items():
+            if partition in failed:
+                self._keep(partition, failed[partition])
+            elif not (partition.deleted or partition.offline):
+                log.info("retention", extra={"partition": str(partition), "log_start": start})
+                self._touched()
+
+    def _keep(self, partition: Partition, error: Exception) -> None:
+        log.error("retention waits", extra={"partition": str(partition), "why": str(error)})
+        self._partitions.note(partition, error)
 
     async def _in_thread(self, work: Callable[[], object]) -> None:
         """A full or failing disk is logged: all of this is tried again at the next tick."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from tierd.base.clock import Clock
 from tierd.base.errors import TierdError
 from tierd.base.ids import PartitionId, Uuid
+from tierd.broker.partition import Partition
 from tierd.broker.partitions import Partitions
 from tierd.broker.ports import RemoteTier
 from tierd.config.topic_rules import TopicConfigError
@@ -39,6 +40,9 @@ class LocalLog:
         partition = self._partitions.by_id(part)
         if partition is None:
             return local_start
+        await self._move(partition, partition.log.log_start)  # nothing is below it, but it must be durable
+        if partition.deleted:
+            return local_start
         now = partition.log.evict(local_start)
         partition.tell(self.tier)
         return now
@@ -48,10 +52,18 @@ class LocalLog:
         partition = self._partitions.by_id(part)
         if partition is None:
             return log_start
-        partition.log.move_log_start(log_start)
-        partition.wake()
+        await self._move(partition, log_start)
+        if partition.deleted:
+            return log_start
         partition.tell(self.tier)
         return partition.log.log_start
+
+    async def _move(self, partition: Partition, log_start: int) -> None:
+        """Raises StorageFailed when the partition goes offline meanwhile, DiskFull, OSError."""
+        failed = await self._partitions.starts.move({partition: log_start})
+        self._refuse_offline(partition.id)
+        if partition in failed:
+            raise failed[partition]
 
     def remote_changed(self, remote: RemotePartition) -> None:
         partition = self._partitions.by_id(remote.id)
@@ -80,6 +92,8 @@ class LocalLog:
             return
         facts = {"topic": topic.name, "registry": topic.row.config, "bucket": config}
         try:
+            self._partitions.defaults.resolve(topic.name, config, adopted=topic.row.adopted)
+            self._partitions.registry.set_config(topic_id, config)
             self._partitions.configure(topic, config, self.tier)
         except TopicConfigError as error:
             log.error("the bucket has newer settings of a topic, but they are not right", extra={**facts, "why": error})

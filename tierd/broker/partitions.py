@@ -17,6 +17,7 @@ from tierd.broker.outages import Outages
 from tierd.broker.partition import Partition
 from tierd.broker.ports import RemoteTier
 from tierd.broker.registry import Registry, TopicRow
+from tierd.broker.starts import Starts
 from tierd.config.resolve import TopicDefaults, is_internal
 from tierd.config.topic import TopicSettings
 from tierd.remote.view import ClaimState, RemotePartition
@@ -98,8 +99,9 @@ class Partitions:
         self.registry = registry
         self.defaults = defaults
         self.homes = Homes(directories, unusable)
+        self.starts = Starts(self.homes)
         self.outages = Outages(registry, self.homes)
-        self._clock = clock
+        self.clock = clock
         self._node_id = node_id
         self._topics: dict[str, Topic] = {}
         self._by_name: dict[tuple[str, int], Partition] = {}
@@ -194,7 +196,7 @@ class Partitions:
                 id=ids.pop(),
                 name=name,
                 partitions=max(logs) + 1,
-                created_ms=self._clock.now_ms(),
+                created_ms=self.clock.now_ms(),
                 adopted=True,
             )
             self.registry.add(row)
@@ -294,9 +296,9 @@ class Partitions:
         return topic
 
     def configure(self, topic: Topic, config: Mapping[str, str], tier: RemoteTier | None) -> None:
-        """Make *config* all that is set for the topic, durable first. Raises TopicConfigError, and nothing changes."""
+        """Make *config*, which the registry has, all that is set for the topic. Raises TopicConfigError, and nothing
+        changes."""
         settings = self.defaults.resolve(topic.name, config, adopted=topic.row.adopted)
-        self.registry.set_config(topic.id, config)
         topic.row, topic.settings = replace(topic.row, config=config), settings
         for partition in topic.partitions.values():
             partition.log.settings = settings

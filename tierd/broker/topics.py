@@ -205,7 +205,10 @@ class Topics:
             log.info("partitions added", extra={"topic": name, "partitions": partitions, "before": have})
 
     async def reconfigure(self, topic: Topic, config: Mapping[str, str], *, check_only: bool = False) -> None:
-        """Make *config* all that a client has set for the topic. Raises TopicRefused or DiskFull."""
+        """Make *config* all that a client has set for the topic. Raises TopicRefused, DiskFull, OSError."""
+        await self._whole(self._reconfigure(topic, config, check_only))
+
+    async def _reconfigure(self, topic: Topic, config: Mapping[str, str], check_only: bool) -> None:
         async with self._changing:
             if self._partitions.topic(topic.name) is not topic:
                 raise TopicRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{topic.name}' was deleted.")
@@ -217,6 +220,12 @@ class Topics:
             self._refuse_untiering(topic, checked)
             if check_only:
                 return
+            row = None
+            while topic.row is not row:  # again when the bucket's settings have come in between
+                row = topic.row
+                await self._in_thread(self._partitions.registry.set_config, topic.id, checked)
+            if self._partitions.topic(topic.name) is not topic:
+                raise TopicRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{topic.name}' was deleted meanwhile.")
             self._partitions.configure(topic, checked, self._tier)
             self._tell(topic)
             log.info("settings changed", extra={"topic": topic.name, "config": checked})

@@ -19,6 +19,7 @@ check: $(READY)
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
 	$(RUN) docs/generate.py --check
+	$(RUN) -m pytest -q tests/docs/test_sizes.py
 
 full: $(READY)
 	$(RUN) -m pytest -q -m full --timeout 3600

@@ -6,15 +6,15 @@ SQLite, WAL, `synchronous=FULL`, one connection; any thread, writes one after th
 import json
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from tierd.base.errors import DiskFull, StartRefused
+from tierd.base.errors import StartRefused
 from tierd.base.ids import PartitionId, Uuid
-
-SCHEMA_VERSION = 2
+from tierd.storage.database import DatabaseDamaged, meanings, open_database, transaction
 
 _SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -48,6 +48,7 @@ CREATE TABLE moves (
 """
 _STEPS = (_SCHEMA, _SCHEMA_2)
 """What makes the schema of each version out of the one before."""
+SCHEMA_VERSION = len(_STEPS)
 
 _COLUMNS = "SELECT id, name, partitions, created_ms, config, adopted, deleted_ms FROM topics "
 _LIVE = _COLUMNS + "WHERE deleted_ms IS NULL ORDER BY name"
@@ -84,33 +85,28 @@ class MoveRow:
 class Registry:
     """Open registry. Every write is durable when the method returns; DiskFull when there is no room for it."""
 
-    def __init__(self, db: sqlite3.Connection) -> None:
+    def __init__(self, db: sqlite3.Connection, path: Path) -> None:
         self._db = db
+        self._path = path
         self._write = threading.Lock()
 
     @classmethod
     def open(cls, path: Path) -> "Registry":
-        """Open or create *path*. Raises StartRefused when it is damaged or a newer tierd wrote it."""
-        db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        """Open or create *path*. Raises DiskFull, OSError, and StartRefused when it is damaged, locked or newer."""
         try:
-            _prepare(db, path)
-        except sqlite3.DatabaseError as error:
-            db.close()
+            return cls(open_database(path, _STEPS, "registry"), path)
+        except DatabaseDamaged as error:
             raise StartRefused(
-                f"{path}: the registry cannot be read ({error}); restore it from a copy, or move it away and start "
-                "with the same --data: topics are then adopted from their directories"
+                f"{error}: the registry is damaged; restore it from a copy, or move it away and start with the same "
+                "--data: topics are then adopted from their directories"
             ) from error
-        except StartRefused:
-            db.close()
-            raise
-        return cls(db)
 
     def close(self) -> None:
         self._db.close()
 
     def get(self, key: str) -> str | None:
-        row = self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
-        return None if row is None else str(row[0])
+        rows = self._read("SELECT value FROM meta WHERE key = ?", (key,))
+        return str(rows[0][0]) if rows else None
 
     def put(self, key: str, value: str) -> None:
         with self._writing():
@@ -171,7 +167,7 @@ class Registry:
 
     def placements(self) -> dict[PartitionId, str]:
         """The id of the directory of every partition that was ever found or made."""
-        found = self._db.execute("SELECT topic, partition, directory FROM placements")
+        found = self._read("SELECT topic, partition, directory FROM placements")
         return {PartitionId(Uuid(raw), number): directory for raw, number, directory in found}
 
     def place(self, rows: Mapping[PartitionId, str]) -> None:
@@ -191,7 +187,7 @@ class Registry:
                 self._db.executemany("DELETE FROM placements WHERE topic = ? AND partition = ?", rows)
 
     def moves(self) -> list[MoveRow]:
-        found = self._db.execute("SELECT topic, partition, source, target, folder, swapped FROM moves")
+        found = self._read("SELECT topic, partition, source, target, folder, swapped FROM moves")
         return [
             MoveRow(
                 part=PartitionId(Uuid(raw), number),
@@ -216,8 +212,11 @@ class Registry:
         with self._writing():
             self._db.execute("DELETE FROM moves WHERE topic = ? AND partition = ?", (part.topic_id.raw, part.partition))
 
+    def _read(self, query: str, values: Sequence[object] = ()) -> list[Any]:
+        with meanings(self._path):
+            return self._db.execute(query, values).fetchall()
+
     def _rows(self, query: str) -> list[TopicRow]:
-        found = self._db.execute(query).fetchall()
         return [
             TopicRow(
                 id=Uuid(raw),
@@ -228,39 +227,10 @@ class Registry:
                 adopted=bool(adopted),
                 deleted_ms=deleted_ms,
             )
-            for raw, name, partitions, created_ms, config, adopted, deleted_ms in found
+            for raw, name, partitions, created_ms, config, adopted, deleted_ms in self._read(query)
         ]
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        with self._write:
-            yield from self._transaction()
-
-    def _transaction(self) -> Iterator[None]:
-        try:
-            self._db.execute("BEGIN IMMEDIATE")
+        with self._write, transaction(self._db, self._path):
             yield
-            self._db.execute("COMMIT")
-        except sqlite3.Error as error:
-            if self._db.in_transaction:
-                self._db.execute("ROLLBACK")
-            if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
-                raise DiskFull("no room for the registry; free space on the file system of --state") from error
-            raise
-
-
-def _prepare(db: sqlite3.Connection, path: Path) -> None:
-    db.execute("PRAGMA journal_mode = WAL")
-    db.execute("PRAGMA synchronous = FULL")
-    (version,) = db.execute("PRAGMA user_version").fetchone()
-    if version > SCHEMA_VERSION:
-        raise StartRefused(
-            f"{path}: schema version {version}, this tierd knows {SCHEMA_VERSION}; start the newer tierd that wrote it"
-        )
-    if version < SCHEMA_VERSION:
-        db.execute("BEGIN IMMEDIATE")
-        for statement in ";".join(_STEPS[version:]).split(";"):
-            if statement.strip():
-                db.execute(statement)
-        db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-        db.execute("COMMIT")

@@ -4,7 +4,6 @@ What only a running daemon knows is None. The log end is what a scan behind the 
 """
 
 import os
-import sqlite3
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -21,6 +20,7 @@ from tierd.config.state_files import CATALOG, REGISTRY, SET_ASIDE
 from tierd.remote.view import RemotePartition, Waiting
 from tierd.storage import names
 from tierd.storage.checkpoints import parse_checkpoint
+from tierd.storage.database import DatabaseDamaged
 from tierd.storage.disk import PosixDisk
 from tierd.storage.gaps import GapFile, Recorded
 from tierd.storage.index import OffsetIndex
@@ -61,8 +61,8 @@ def offline_status(settings: Settings) -> dict[str, object]:
     catalog_path = settings.state_dir / CATALOG
     try:
         catalog = Catalog.open(catalog_path) if catalog_path.exists() else None
-    except sqlite3.DatabaseError as error:
-        raise TierdError(f"{catalog_path} cannot be read ({error}); the next start makes it again") from error
+    except DatabaseDamaged as error:
+        raise TierdError(f"{error}; the next start makes it again") from error
     try:
         aside = settings.state_dir / SET_ASIDE
         rows = [_row(layers, tp, known.get(tp.topic), local.get(tp), catalog, aside) for tp in sorted(places)]

@@ -5,7 +5,6 @@ for neither: a wrong id would join a log with somebody else's segments.
 """
 
 import logging
-import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -25,7 +24,7 @@ from tierd.tiering.catalog import Catalog
 log = logging.getLogger(__name__)
 
 Source = Callable[[str], Iterable[Uuid]]
-"""The ids of living topics of a name. Raises TierdError, OSError, sqlite3.DatabaseError when it cannot say."""
+"""The ids of living topics of a name. Raises TierdError, OSError when it cannot say."""
 
 
 class TopicIds:
@@ -47,7 +46,7 @@ class TopicIds:
         for name, source in self._sources:
             try:
                 found = set(source(topic))
-            except (TierdError, OSError, sqlite3.DatabaseError) as error:
+            except (TierdError, OSError) as error:
                 log.warning("no topic id", extra={"topic": topic, "asked": name, "why": str(error)})
                 continue
             if len(found) == 1:

@@ -1,7 +1,7 @@
 """The catalog: every remote segment and its state, in SQLite; a cache of the bucket that can be made again.
 
 One connection under one lock, usable from any thread. Each writing method is one durable commit
-(0.1 ms measured, ARCHITECTURE.md), so a power cut leaves whole steps only.
+(0.1 ms measured, ARCHITECTURE.md), so a power cut leaves whole steps only. On a full disk it raises DiskFull.
 """
 
 import json
@@ -13,19 +13,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
-from tierd.base.errors import StartRefused
 from tierd.base.ids import PartitionId, Uuid
 from tierd.remote.view import RemotePartition
+from tierd.storage.database import meanings, open_database, transaction
 from tierd.tiering import lifecycle
 from tierd.tiering.lifecycle import CopyState
 from tierd.tiering.options import TopicState
 from tierd.tiering.rows import (
     COLUMNS,
     SCHEMA,
-    SCHEMA_VERSION,
     CatalogPartition,
     CatalogSegment,
-    connect,
     from_row,
     to_row,
 )
@@ -40,21 +38,15 @@ _READABLE = f"AND state = {int(CopyState.COPY_FINISHED)} "
 class Catalog:
     """Rows of segments, partitions and topics. Also the SegmentSource of the reader."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
         self._db = connection
+        self._path = path
         self._lock = threading.Lock()
 
     @classmethod
-    def open(cls, path: Path | str) -> Self:
-        """Open or create. StartRefused when a newer tierd made it; a broken file raises sqlite3.DatabaseError."""
-        db = connect(str(path))
-        (version,) = db.execute("PRAGMA user_version").fetchone()
-        if version > SCHEMA_VERSION:
-            db.close()
-            raise StartRefused(f"{path}: catalog of a newer tierd (schema {version}, this one knows {SCHEMA_VERSION})")
-        if version == 0:
-            db.executescript(f"BEGIN; {SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
-        return cls(db)
+    def open(cls, path: Path) -> Self:
+        """Open or create. Raises DatabaseDamaged, DiskFull, OSError, StartRefused (see `open_database`)."""
+        return cls(open_database(path, (SCHEMA,), "catalog"), path)
 
     def close(self) -> None:
         with self._lock:
@@ -62,17 +54,11 @@ class Catalog:
 
     @contextmanager
     def _commit(self) -> Iterator[sqlite3.Connection]:
-        with self._lock:
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
-                yield self._db
-            except BaseException:
-                self._db.execute("ROLLBACK")
-                raise
-            self._db.execute("COMMIT")
+        with self._lock, transaction(self._db, self._path) as db:
+            yield db
 
     def _rows(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        with self._lock:
+        with self._lock, meanings(self._path):
             return self._db.execute(query, values).fetchall()
 
     def _segments(self, where: str, values: Sequence[Any] = ()) -> list[CatalogSegment]:

@@ -9,7 +9,6 @@ import logging
 import os
 import signal
 import socket
-import sqlite3
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from tierd.ipc.channel import Channel, ChannelClosed
 from tierd.remote.open import Bucket, open_store
 from tierd.remote.view import Claim, RemotePartition
 from tierd.remote.watched import WatchedStore
+from tierd.storage.database import DatabaseDamaged, set_aside
 from tierd.storage.disk import PosixDisk
 from tierd.storage.view import LogSlice
 from tierd.tiering import messages as m
@@ -157,7 +157,7 @@ class Process:
         options = message.options
         assert options.remote.url is not None
         self._lock_fd = await take_lock(options.state_dir / TIERER_LOCK, options.lock_wait_ms, self._clock)
-        catalog = _open_catalog(options.state_dir / CATALOG)
+        catalog = open_catalog(options.state_dir / CATALOG)
         plain = open_store(options.remote.url, options.remote, disk=self._disk, clock=self._clock)
         self._store = WatchedStore(plain.store, self._clock)
         bucket = Bucket(self._store, plain.keys, plain.url)
@@ -269,16 +269,13 @@ class Process:
         self._leave(EXIT_FATAL)
 
 
-def _open_catalog(path: Path) -> Catalog:
-    """The catalog is a cache of the bucket: one that cannot be read is kept beside itself, and made again."""
+def open_catalog(path: Path) -> Catalog:
+    """The catalog is a cache of the bucket: a damaged one is kept beside itself, and made again."""
     try:
         return Catalog.open(path)
-    except sqlite3.DatabaseError as error:
-        broken = path.with_name(f"{path.name}.broken-{os.getpid()}")
-        log.error("the catalog cannot be read; it is made again from the bucket", extra={"why": error, "kept": broken})
-        path.replace(broken)
-        for beside in ("-wal", "-shm"):  # they belong to what was moved away
-            path.with_name(path.name + beside).unlink(missing_ok=True)
+    except DatabaseDamaged as error:
+        kept = set_aside(path)
+        log.error("the catalog is damaged; it is made again from the bucket", extra={"why": error, "kept": kept})
         return Catalog.open(path)
 
 

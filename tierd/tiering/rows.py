@@ -1,7 +1,6 @@
 """Rows of the catalog: the schema, and the values to and from it. No queries here (see `catalog`)."""
 
 import json
-import sqlite3
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +10,6 @@ from tierd.remote.manifest import EpochStart
 from tierd.remote.ranges import ByteRange
 from tierd.tiering.lifecycle import CopyState
 from tierd.tiering.segments import RemoteSegment
-
-SCHEMA_VERSION = 1
 
 SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -164,12 +161,3 @@ def parse_layout(text: str) -> IndexLayout:
         leader_epoch=ByteRange(*epochs),
         transaction=None if transaction is None else ByteRange(*transaction),
     )
-
-
-def connect(path: str) -> sqlite3.Connection:
-    """Open with WAL and synchronous=FULL; for any thread, under the caller's lock."""
-    connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
-    connection.execute("PRAGMA journal_mode=WAL")
-    connection.execute("PRAGMA synchronous=FULL")
-    connection.execute("PRAGMA busy_timeout=5000")
-    return connection

@@ -32,7 +32,7 @@ def broker(tmp_path: Path) -> Iterator[Running]:
 
 
 def coordinator(broker: Running) -> Coordinator:
-    return broker.broker._coordinator
+    return broker.broker.parts.coordinator
 
 
 def asked(group: str = "g", metadata: bytes = b"meta", member_id: str = "", **extra: Any) -> dict[str, Any]:

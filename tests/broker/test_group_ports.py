@@ -77,7 +77,7 @@ def test_the_coordinator_of_everything_is_this_node(broker: Running) -> None:
 
 
 def test_replay_gives_every_batch_in_order(broker: Running) -> None:
-    port = broker.broker._coordinator._log
+    port = broker.broker.parts.coordinator._log
     assert broker.run(port.ensure()) == 3 == port.count()
     for number in range(50):
         raw = encode_batch([Record(0, 1, b"k", b"v" * 50_000), Record(1, 1, b"k", b"%d" % number)])

@@ -1,0 +1,104 @@
+"""Which handler serves which API, but for those that `dispatch.py` keeps to itself: Produce, Fetch and ApiVersions.
+
+Groups and transactions have a `table` each beside their handlers: groups/handlers.py, groups/consumer/handlers.py,
+groups/admin.py and transactions/handlers.py. What is served in which versions says `tierd/wire/api.py`.
+"""
+
+from collections.abc import Callable
+
+from tierd.broker.cluster_apis import DescribeCluster, DescribeTopicPartitions
+from tierd.broker.config_apis import AlterConfigs, DescribeConfigs
+from tierd.broker.create_partitions import CreatePartitions
+from tierd.broker.directory_apis import (
+    AlterPartitionReassignments,
+    AlterReplicaLogDirs,
+    DescribeLogDirs,
+    ListPartitionReassignments,
+)
+from tierd.broker.dispatch import ControlHandler
+from tierd.broker.group_ports import OneNode, once_settled
+from tierd.broker.groups.admin import GroupAdmin
+from tierd.broker.groups.consumer.handlers import ConsumerHandlers
+from tierd.broker.groups.handlers import GroupHandlers
+from tierd.broker.list_offsets import ListOffsets
+from tierd.broker.metadata import Metadata
+from tierd.broker.parts import Parts
+from tierd.broker.producer_apis import DescribeProducers, WriteTxnMarkers
+from tierd.broker.topic_apis import CreateTopics, DeleteTopics
+from tierd.broker.transactions.handlers import TransactionHandlers
+from tierd.wire.api import ApiKey
+
+_Handlers = dict[ApiKey, ControlHandler]
+
+
+def handlers(parts: Parts, cluster_id: str, advertised: Callable[[], tuple[str, int]]) -> _Handlers:
+    """*advertised*: the address that clients are told."""
+    return {
+        **_of_topics(parts),
+        **_of_records(parts),
+        **_of_the_node(parts, cluster_id, advertised),
+        **_of_groups(parts, advertised),
+        **_of_transactions(parts),
+    }
+
+
+def _of_topics(parts: Parts) -> _Handlers:
+    settings, topics, partitions = parts.settings, parts.topics, parts.partitions
+    alter = AlterConfigs(topics, partitions)
+    return {
+        ApiKey.CREATE_TOPICS: CreateTopics(
+            topics, partitions, node_id=settings.node_id, default_partitions=settings.num_partitions
+        ),
+        ApiKey.DELETE_TOPICS: DeleteTopics(topics, partitions, deleted=parts.coordinator.forget_topic),
+        ApiKey.CREATE_PARTITIONS: CreatePartitions(topics, node_id=settings.node_id),
+        ApiKey.DESCRIBE_CONFIGS: DescribeConfigs(partitions, settings),
+        ApiKey.ALTER_CONFIGS: alter,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS: alter,
+    }
+
+
+def _of_records(parts: Parts) -> _Handlers:
+    return {
+        ApiKey.LIST_OFFSETS: ListOffsets(parts.partitions, parts.tier, parts.lookup_threads),
+        ApiKey.DELETE_RECORDS: parts.delete_records,
+        ApiKey.DESCRIBE_PRODUCERS: DescribeProducers(parts.partitions),
+    }
+
+
+def _of_the_node(parts: Parts, cluster_id: str, advertised: Callable[[], tuple[str, int]]) -> _Handlers:
+    settings, partitions, moves = parts.settings, parts.partitions, parts.moves
+    node_id = settings.node_id
+    metadata = Metadata(
+        parts.topics,
+        partitions,
+        node_id=node_id,
+        cluster_id=cluster_id,
+        advertised=advertised,
+        auto_create=settings.auto_create_topics,
+        default_partitions=settings.num_partitions,
+    )
+    return {
+        ApiKey.METADATA: metadata,
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS: DescribeTopicPartitions(partitions, metadata),
+        ApiKey.DESCRIBE_CLUSTER: DescribeCluster(node_id=node_id, cluster_id=cluster_id, advertised=advertised),
+        ApiKey.DESCRIBE_LOG_DIRS: DescribeLogDirs(partitions, moves, with_remote=settings.log_dirs_with_remote),
+        ApiKey.ALTER_REPLICA_LOG_DIRS: AlterReplicaLogDirs(partitions, moves),
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS: AlterPartitionReassignments(partitions, node_id),
+        ApiKey.LIST_PARTITION_REASSIGNMENTS: ListPartitionReassignments(),
+    }
+
+
+def _of_groups(parts: Parts, advertised: Callable[[], tuple[str, int]]) -> _Handlers:
+    coordinator, topic_ids = parts.coordinator, parts.topic_ids
+    node = OneNode(parts.settings.node_id, advertised)
+    table = {
+        **GroupHandlers(coordinator, topic_ids, node, verifier=parts.transactions).table(),
+        **ConsumerHandlers(coordinator, parts.consumer_groups, topic_ids).table(),
+        **GroupAdmin(coordinator, topic_ids).table(),
+    }
+    return {**once_settled(table, parts.offsets)}
+
+
+def _of_transactions(parts: Parts) -> _Handlers:
+    own = TransactionHandlers(parts.transactions, parts.topic_ids, parts.producer_ids.next_id, parts.offsets.ensure)
+    return {**own.table(), ApiKey.WRITE_TXN_MARKERS: WriteTxnMarkers(parts.markers)}

@@ -33,7 +33,7 @@ class Failing:
 def test_the_first_failure_is_told_then_each_that_doubles_their_number(
     error: TierdError, caplog: pytest.LogCaptureFixture
 ) -> None:
-    partition: Any = SimpleNamespace(id=PART, silent_ms=None, tried_ms=0)
+    partition: Any = SimpleNamespace(id=PART, silent_ms=None, tried_ms=0, unreadable=None)
     counters, tier = Counters(), Failing(error, good_from=100)
 
     async def run() -> None:
@@ -63,6 +63,7 @@ class Place:
 
     id = PART
     silent_ms: int | None = None
+    unreadable: tuple[int, str] | None = None
     tried_ms = 0
 
 

@@ -122,7 +122,7 @@ def test_a_disk_that_fell_behind_takes_no_appends_before_the_bucket_has_said_how
         assert tierd.status()["claim"] == "pending"
         assert _produced(tierd, "t") == confluent_kafka.KafkaError.KAFKA_STORAGE_ERROR
         health = json.loads(tiers.http(tierd, "/health"))
-        assert "1 partitions take no appends until the bucket has answered" in health["reasons"]
+        assert "t-0: takes no appends until the bucket has answered" in health["reasons"]
         tiers.read_back(tierd, "t", sent[: tierd.partition("t")["log_end"]])
         assert _produced(tierd, "new") is None, "of what is new here the bucket can have nothing"
         line.join()

@@ -159,6 +159,8 @@ class Fetch:
             done.failed = True
             return PartitionFetched(want.partition, ErrorCode.KAFKA_STORAGE_ERROR)
         except (TierdError, OSError) as error:
+            if isinstance(error, CorruptFile):
+                partition.unreadable = (want.offset, str(error))
             log.error("local read failed", extra={"partition": str(partition), "why": str(error)})
             self._partitions.note(partition, error)
             done.failed = True

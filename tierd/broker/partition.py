@@ -10,6 +10,9 @@ from tierd.remote.view import RemotePartition
 from tierd.storage.log import Log
 from tierd.storage.view import PartitionView
 
+AWAY_MS = 30_000
+"""After this long without an answer of the bucket a fetch says so (error 56) instead of staying empty."""
+
 log = logging.getLogger(__name__)
 
 
@@ -29,6 +32,7 @@ class Partition:
         "silent_ms",
         "tried_ms",
         "unpublished_start",
+        "unreadable",
     )
 
     def __init__(self, log: Log, part: PartitionId, *, internal: bool) -> None:
@@ -44,6 +48,8 @@ class Partition:
         """Monotonic time of the last read begun from the bucket."""
         self.unpublished_start: int | None = None
         """Log start that DeleteRecords moved and the bucket's head does not have yet."""
+        self.unreadable: tuple[int, str] | None = None
+        """Offset whose bytes, in whichever tier, did not parse when they were last read, and why."""
         self.deleted = False
         self.offline = False
         """Its data directory has failed: nobody gets at it until the next start."""
@@ -76,6 +82,7 @@ class Partition:
         try:
             self._told = self.log.view()
         except (CorruptFile, OSError) as error:
+            self.unreadable = (self.log.log_start, str(error))
             log.error("partition cannot be read", extra={"partition": str(self), "why": str(error)})
             return
         tier.partition_changed(self._told)
@@ -93,6 +100,11 @@ class Partition:
         freed = told.last_stable < told.active_base and self.log.last_stable > told.last_stable
         closed = told.active_base < self.log.sealed
         return freed or closed or (told.active_append_ms is None and self.log.log_end > told.active_base)
+
+    def reads_refused(self, now_ms: int) -> bool:
+        """Whether the bucket leaves reads of this partition without an answer, for 30 s now; *now_ms* is monotonic."""
+        silent, asked_ms = self.silent_ms, now_ms - self.tried_ms
+        return silent is not None and now_ms - silent > AWAY_MS and asked_ms <= AWAY_MS  # older says nothing about now
 
     @property
     def tiered(self) -> bool:

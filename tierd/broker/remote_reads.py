@@ -14,14 +14,12 @@ from tierd.base.errors import CorruptFile, RemoteUnavailable, TierdError
 from tierd.base.logs import Doubling
 from tierd.broker.counters import Counters
 from tierd.broker.descriptor_room import A_READ, DescriptorRoom
-from tierd.broker.partition import Partition
+from tierd.broker.partition import AWAY_MS, Partition
 from tierd.broker.ports import RemoteTier
 from tierd.storage.view import LogSlice
 
 log = logging.getLogger(__name__)
 
-AWAY_MS = 30_000
-"""After this long without an answer of the bucket a fetch says so (error 56) instead of staying empty."""
 KEEP_S = 5.0
 """A result that nobody has come for is let go after this."""
 
@@ -68,8 +66,7 @@ class RemoteReads:
 
     def away(self, partition: Partition) -> bool:
         """Whether the bucket has not answered reads of this partition for 30 s."""
-        silent = partition.silent_ms
-        return silent is not None and self._clock.monotonic_ms() - silent > AWAY_MS
+        return partition.reads_refused(self._clock.monotonic_ms())
 
     async def close(self) -> None:
         """Cancel and release what is left."""
@@ -92,7 +89,7 @@ class RemoteReads:
 
     def _count(self, slice_: LogSlice) -> None:
         """Of what was set aside for the read, its descriptors stay out until it is released."""
-        out, on_release = len(slice_.spans), slice_.on_release
+        out, on_release = len({span.fd for span in slice_.spans}), slice_.on_release
         self.room.give(A_READ - out)
         if on_release is None:
             return
@@ -114,9 +111,12 @@ class RemoteReads:
             raise
         except CorruptFile as error:
             partition.silent_ms = None
+            partition.unreadable = (want.offset, str(error))
             self._failed(want, logging.ERROR, "remote data is corrupt", error)
             raise
         partition.silent_ms = None
+        if partition.unreadable is not None and partition.unreadable[0] == want.offset:
+            partition.unreadable = None
         self._failing.well((partition.id, want.offset))
         return slice_
 

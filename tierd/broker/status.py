@@ -10,6 +10,7 @@ from tierd.broker.homes import Home
 from tierd.broker.partition import Partition
 from tierd.broker.partitions import Partitions
 from tierd.broker.ports import RemoteTier
+from tierd.broker.problems import problems
 from tierd.remote.view import RemotePartition, RemoteStatus, Waiting
 
 NO_BUCKET = Waiting("untiered", "tierd runs without a bucket")
@@ -39,6 +40,7 @@ async def status(partitions: Partitions, tier: RemoteTier | None) -> dict[str, o
         "directories": [_directory(partitions, home) for home in partitions.homes],
         "set_aside": sum(directory.set_aside.count for directory in partitions.directories),
         "unidentified": [str(path) for directory in partitions.directories for path in directory.unidentified.values()],
+        "problems": [problem.row() for problem in problems(partitions)],
         "partitions": sorted(rows, key=lambda row: (row["topic"], row["partition"])),
     }
 

@@ -8,10 +8,12 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from tierd import __version__
 from tierd.base.errors import CorruptFile, TierdError
 from tierd.base.ids import PartitionId, TopicPartition, Uuid
+from tierd.broker.problems import Kind, lost_offsets
 from tierd.broker.registry import Registry, TopicRow
 from tierd.broker.status import NO_BUCKET, NOT_TIERED
 from tierd.config.model import Settings
@@ -71,7 +73,13 @@ def offline_status(settings: Settings) -> dict[str, object]:
             catalog.close()
     unknown = {"epoch": None, "claim": None, "trouble": None, "set_aside": None, "unidentified": None}
     directories = [_directory(path, len(here), why) for path, (here, why) in found.items()]
-    return {"version": __version__, "running": False, **unknown, "directories": directories, "partitions": rows}
+    lost = [
+        {"kind": Kind.LOST.value, "where": f"{row['topic']}-{row['partition']}", "detail": lost_offsets(*gap)}
+        for row in rows
+        for gap in row["gaps"]
+    ]
+    here = {"directories": directories, "problems": lost, "partitions": rows}
+    return {"version": __version__, "running": False, **unknown, **here}
 
 
 def _partitions_of(directory: Path) -> tuple[dict[TopicPartition, _Local], OSError | None]:
@@ -180,7 +188,7 @@ def _row(
     local: _Local | None,
     catalog: Catalog | None,
     set_aside: Path,
-) -> dict[str, object]:
+) -> dict[str, Any]:
     topic_id = topic.id if topic else local.topic_id if local else None
     remote = catalog.remote_partition(PartitionId(topic_id, tp.partition)) if catalog and topic_id else None
     copied_to = remote.copied_to if remote else None

@@ -73,12 +73,9 @@ def _show(document: Mapping[str, Any]) -> None:
 
 def _notes(document: Mapping[str, Any]) -> Iterator[str]:
     """What no column has room for."""
-    for row in document["partitions"]:
-        for start, stop in row.get("gaps") or ():
-            yield f"{row['topic']}-{row['partition']}: offsets {start} to {stop - 1} are lost"
+    for problem in document.get("problems") or ():
+        yield f"{problem['where']}: {problem['detail']}"
     yield from _cleaning(document["partitions"])
-    for path in document.get("unidentified") or ():
-        yield f"{path} is not opened: partition.metadata is missing or broken, and nobody knows the topic's id"
     if document.get("set_aside"):
         yield f"{document['set_aside']} damaged files or parts of them were set aside at this start"
 
@@ -97,7 +94,7 @@ def _cells(row: Mapping[str, Any]) -> list[str]:
 
 
 def _cleaning(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """One line about all compacted partitions, one for each that could not be cleaned."""
+    """One line about all compacted partitions."""
     found = [(f"{row['topic']}-{row['partition']}", row["compaction"]) for row in rows if row.get("compaction")]
     dirty = [(facts["dirty_bytes"], name, facts["dirty_ratio"]) for name, facts in found if facts["dirty_bytes"]]
     if dirty:
@@ -106,9 +103,6 @@ def _cleaning(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
             f"to be cleaned: {len(dirty)} of {len(found)} compacted partitions, most of it {name}'s: "
             f"{size(dirty_bytes)}, {ratio:.0%} of what may be cleaned there"
         )
-    for name, facts in found:
-        if facts["problem"]:
-            yield f"{name} could not be cleaned: {facts['problem']}"
 
 
 def _or_dash(value: object) -> str:

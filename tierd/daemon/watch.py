@@ -1,15 +1,20 @@
 """What /health, /metrics and systemd's status line say, computed from state when they ask."""
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 
 from tierd import __version__
 from tierd.broker.broker import Broker
+from tierd.broker.problems import Kind, Problem, problems
 from tierd.broker.status import status
 from tierd.remote.view import ClaimState
 from tierd.tiering.link import TierLink
 from tierd.web.health import Health, HealthState
 from tierd.web.metrics import Sample, broker_samples, partition_samples
 from tierd.wire.api import ApiKey
+
+_NAMED = 5
+"""So many problems of a kind /health gives in full; `tierd status` has all."""
 
 
 class Watch:
@@ -47,10 +52,9 @@ class Watch:
                 failing.append(f"the bucket has another owner: {claim.detail}")
             elif claim.state is ClaimState.PENDING:
                 degraded.append(f"nothing is copied: {claim.detail}")
-            if waiting := len(self._broker.partitions.waiting):
-                degraded.append(f"{waiting} partitions take no appends until the bucket has answered")
             if self._link.trouble is not None:
                 degraded.append(self._link.trouble)
+        degraded += _in_few_words(problems(self._broker.partitions))
         return failing, degraded
 
     async def samples(self) -> Iterable[Sample]:
@@ -69,6 +73,7 @@ class Watch:
             Sample("tierd_connections", broker.server.connections),
             *broker_samples(counters, lambda key: ApiKey(key).name),
             *self._directory_samples(),
+            *self._problem_samples(),
             *self._tier_samples(),
         ]
 
@@ -78,6 +83,11 @@ class Watch:
             yield Sample("tierd_directory_offline", int(not home.online), label)
             yield Sample("tierd_disk_free_bytes", None if space is None else space[1], label)
         yield Sample("tierd_moves", len(list(self._broker.moves)))
+
+    def _problem_samples(self) -> Iterator[Sample]:
+        found = Counter(problem.kind for problem in problems(self._broker.partitions))
+        for kind in Kind:
+            yield Sample("tierd_problems", found[kind], (str(kind),))
 
     def _tier_samples(self) -> list[Sample]:
         if self._link is None:
@@ -89,3 +99,14 @@ class Watch:
             Sample("tierd_bucket_silent_milliseconds", self._link.heart.bucket_silent_ms),
             Sample("tierd_tierer_starts", 1 + self._link.restarts),
         ]
+
+
+def _in_few_words(found: Sequence[Problem]) -> Iterator[str]:
+    """Each kind's first few by name: a whole disk of partitions is one sentence more, not thousands."""
+    by_kind: dict[Kind, list[Problem]] = {}
+    for problem in found:
+        by_kind.setdefault(problem.kind, []).append(problem)
+    for kind, some in by_kind.items():
+        yield from map(str, some[:_NAMED])
+        if len(some) > _NAMED:
+            yield f"{len(some) - _NAMED} more are {kind}"

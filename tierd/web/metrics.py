@@ -53,6 +53,9 @@ METRICS: tuple[MetricRule, ...] = (
     MetricRule("tierd_remote_read_failures", Kind.COUNTER, "Reads from the bucket that failed."),
     MetricRule("tierd_disk_free_bytes", Kind.GAUGE, "Free space of a data directory's file system.", ("directory",)),
     MetricRule("tierd_directory_offline", Kind.GAUGE, "1 for a data directory whose disk has failed.", ("directory",)),
+    MetricRule(
+        "tierd_problems", Kind.GAUGE, "How many things are wrong, by kind; tierd status says what and where.", ("kind",)
+    ),
     MetricRule("tierd_moves", Kind.GAUGE, "Partitions on their way to another data directory."),
     MetricRule("tierd_partitions", Kind.GAUGE, "Partitions served."),
     MetricRule("tierd_log_start_offset", Kind.GAUGE, "First offset of the log, in whichever tier.", _PARTITION),

@@ -1,0 +1,77 @@
+"""The one list of what is wrong with what is served: status, /health and the metrics all show what it has."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import chain
+
+from tierd.broker.partition import Partition
+from tierd.broker.partitions import Partitions
+
+
+class Kind(StrEnum):
+    """What has to be done differs from one to the other (docs/operating.md, "Watching it")."""
+
+    OFFLINE = "offline"
+    FAILED = "failed"
+    WAITING = "waiting"
+    UNREADABLE = "unreadable"
+    LOST = "lost"
+    REFUSED = "refused"
+    UNCLEANABLE = "uncleanable"
+    UNIDENTIFIED = "unidentified"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong in one place."""
+
+    kind: Kind
+    where: str
+    """The partition, or the directory of one whose topic's id nobody knows."""
+    detail: str
+
+    def row(self) -> dict[str, str]:
+        """As in the JSON of `tierd status`."""
+        return {"kind": str(self.kind), "where": self.where, "detail": self.detail}
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.detail}"
+
+
+def problems(partitions: Partitions) -> list[Problem]:
+    """All that is wrong now. Loop thread only; quick, and changes nothing."""
+    now_ms = partitions.clock.monotonic_ms()
+    found = chain(chain.from_iterable(_of_partition(one, now_ms) for one in partitions), _elsewhere(partitions))
+    return sorted(found, key=lambda problem: (problem.where, problem.kind))
+
+
+def _of_partition(partition: Partition, now_ms: int) -> Iterator[Problem]:
+    logged, name = partition.log, str(partition)
+    if logged.failed is not None:
+        yield Problem(Kind.FAILED, name, f"takes no appends: {logged.failed}; restart to recover from the disk")
+    if partition.unreadable is not None and partition.unreadable[0] >= logged.log_start:
+        yield Problem(Kind.UNREADABLE, name, f"offset {partition.unreadable[0]}: {partition.unreadable[1]}")
+    for start, stop in logged.gaps:
+        yield Problem(Kind.LOST, name, lost_offsets(start, stop))
+    if partition.reads_refused(now_ms):
+        yield Problem(Kind.REFUSED, name, "reads from the bucket have not been answered for 30 s: they are refused")
+    if (why := logged.compaction.problem) is not None:
+        yield Problem(Kind.UNCLEANABLE, name, f"could not be cleaned: {why}")
+
+
+def lost_offsets(start: int, stop: int) -> str:
+    return f"offsets {start} to {stop - 1} are lost"
+
+
+def _elsewhere(partitions: Partitions) -> Iterator[Problem]:
+    for topic in partitions.topics():
+        for number, away in topic.offline.items():
+            yield Problem(Kind.OFFLINE, f"{topic.name}-{number}", f"is offline: {away.reason}")
+    for part in partitions.waiting:
+        if (partition := partitions.by_id(part)) is not None:
+            yield Problem(Kind.WAITING, str(partition), "takes no appends until the bucket has answered")
+    for directory in partitions.directories:
+        for path in directory.unidentified.values():
+            why = "is not opened: partition.metadata is missing or broken, and nobody knows the topic's id"
+            yield Problem(Kind.UNIDENTIFIED, str(path), why)

@@ -115,11 +115,19 @@ def topics_named(names: Iterable[str]) -> dict[str, Any]:
     return {"topics": [{"name": name} for name in names], "allow_auto_topic_creation": False}
 
 
+def offsets_committed(numbers: Iterable[int]) -> dict[str, Any]:
+    row = {"committed_offset": 1, "committed_leader_epoch": -1, "committed_metadata": ""}
+    topics = [{"name": "orders", "partitions": [{"partition_index": number, **row} for number in numbers]}]
+    return {"group_id": "g", "generation_id_or_member_epoch": -1, "member_id": "", "topics": topics}
+
+
 GREEDY = {
     "one partition fetched again and again": (1, 12, partitions_named([0] * ROWS)),
     "very many partitions fetched": (1, 12, partitions_named(range(ROWS))),
     "offsets of one partition again and again": (2, 8, offsets_of([0] * ROWS)),
     "offsets of many partitions": (2, 8, offsets_of(range(20_000))),
+    "offsets committed for one partition again and again": (8, 8, offsets_committed([0] * ROWS)),
+    "offsets committed for many partitions": (8, 8, offsets_committed(range(ROWS))),
     "one topic described again and again": (3, 12, topics_named(["orders"] * ROWS)),
     "many topics described": (3, 12, topics_named(f"t{number}" for number in range(20_000))),
 }

@@ -1,7 +1,8 @@
 """OffsetCommit and OffsetFetch."""
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from tierd.broker.groups.codec import Commit, CommitKey
@@ -9,6 +10,7 @@ from tierd.broker.groups.consumer.model import Place
 from tierd.broker.groups.coordinator import Coordinator, NoRoom, NotReady
 from tierd.broker.groups.ports import Topics
 from tierd.broker.groups.shard import Shard
+from tierd.broker.turns import in_turns
 from tierd.wire.errors import ErrorCode
 from tierd.wire.header import RequestHeader
 
@@ -26,6 +28,19 @@ _NOTHING: Final[Mapping[str, object]] = {
 }
 
 
+_A_TURN: Final = 500
+"""Rows of a request before others are served."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a request is to commit."""
+
+    errors: Errors
+    good: dict[tuple[str, int], Commit]
+    """Where there is none."""
+
+
 class OffsetHandlers:
     """What `handlers.GroupHandlers` hands on."""
 
@@ -35,14 +50,17 @@ class OffsetHandlers:
 
     async def commit(self, header: RequestHeader, request: Any) -> Fields:
         """One error for all when the group does not accept the committer; else what is wrong with each partition."""
+        wanted = await self.wanted(request)
         shard = None
         try:
             shard = await self._coordinator.shard(request.group_id)
             error = self._may_commit(shard, request, header.version)
         except NotReady:
             error = ErrorCode.COORDINATOR_NOT_AVAILABLE
-        errors = {place: error or bad for place, bad in self.check(request).items()}
-        good = {place: commit for place, commit in self.commits(request) if errors[place] == ErrorCode.NONE}
+        # From here to the append nothing is awaited: until then the group takes the committer.
+        self.look_again(wanted)
+        errors = wanted.errors if not error else dict.fromkeys(wanted.errors, error)
+        good = {} if error else wanted.good
         if good and shard is not None:
             try:
                 self._coordinator.commit(shard, request.group_id, good)
@@ -51,7 +69,7 @@ class OffsetHandlers:
             except NoRoom as error_now:
                 log.warning("offsets refused", extra={"group": request.group_id, "why": str(error_now)})
                 errors |= dict.fromkeys(good, ErrorCode.POLICY_VIOLATION)
-        return {"topics": [committed(topic, errors) for topic in request.topics]}
+        return {"topics": [await committed(topic, errors) for topic in request.topics]}
 
     def _may_commit(self, shard: Shard, request: Any, version: int) -> ErrorCode:
         group = shard.groups.get(request.group_id)
@@ -79,13 +97,42 @@ class OffsetHandlers:
                 if topic_id is not None:
                     yield topic_id, part.partition_index
 
-    def check(self, request: Any) -> Errors:
-        """What is wrong with each partition of OffsetCommit or TxnOffsetCommit, whoever commits."""
-        return {
-            (topic.name, part.partition_index): self._check(topic.name, part)
-            for topic in request.topics
-            for part in topic.partitions
-        }
+    async def wanted(self, request: Any) -> Wanted:
+        """What OffsetCommit or TxnOffsetCommit is to commit, and what speaks against it, whoever commits."""
+        wanted = Wanted({}, {})
+        now_ms = self._coordinator.wall_ms()
+        retention = getattr(request, "retention_time", None)
+        keep_ms = -1 if retention is None else round(retention.total_seconds() * 1000)
+        expire_ms = None if keep_ms < 0 else now_ms + keep_ms
+        for topic in request.topics:
+            async for part in in_turns(topic.partitions, _A_TURN):
+                place = topic.name, part.partition_index
+                error = wanted.errors[place] = self._check(topic.name, part)
+                if error is ErrorCode.NONE:
+                    wanted.good[place] = self._commit_of(topic.name, part, now_ms, expire_ms)
+                else:
+                    wanted.good.pop(place, None)
+        return wanted
+
+    def _commit_of(self, topic: str, part: Any, now_ms: int, expire_ms: int | None) -> Commit:
+        epoch = getattr(part, "committed_leader_epoch", -1)
+        return Commit(
+            offset=part.committed_offset,
+            leader_epoch=None if epoch < 0 else epoch,
+            metadata=part.committed_metadata or "",
+            commit_ms=now_ms,
+            topic_id=self._topics.topic_id(topic, part.partition_index),
+            expire_ms=expire_ms,
+        )
+
+    def look_again(self, wanted: Wanted) -> None:
+        """Topics that have gone since are not there any more."""
+        one_of = {place[0]: place for place in wanted.good}
+        for topic, place in one_of.items():
+            if self._topics.topic_id(*place) != wanted.good[place].topic_id:
+                for gone in [place for place in wanted.good if place[0] == topic]:
+                    del wanted.good[gone]
+                    wanted.errors[gone] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def _check(self, topic: str, part: Any) -> ErrorCode:
         if len(part.committed_metadata or "") > self._coordinator.limits.offset_metadata:
@@ -93,25 +140,6 @@ class OffsetHandlers:
         if self._topics.topic_id(topic, part.partition_index) is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return ErrorCode.NONE
-
-    def commits(self, request: Any) -> Iterable[tuple[tuple[str, int], Commit]]:
-        now_ms = self._coordinator.wall_ms()
-        retention = getattr(request, "retention_time", None)
-        keep_ms = -1 if retention is None else round(retention.total_seconds() * 1000)
-        for topic in request.topics:
-            for part in topic.partitions:
-                epoch = getattr(part, "committed_leader_epoch", -1)
-                yield (
-                    (topic.name, part.partition_index),
-                    Commit(
-                        offset=part.committed_offset,
-                        leader_epoch=None if epoch < 0 else epoch,
-                        metadata=part.committed_metadata or "",
-                        commit_ms=now_ms,
-                        topic_id=self._topics.topic_id(topic.name, part.partition_index),
-                        expire_ms=None if keep_ms < 0 else now_ms + keep_ms,
-                    ),
-                )
 
     async def fetch(self, header: RequestHeader, request: Any) -> Fields:
         """Before version 8 one group, then many; no topics named: all that are there."""
@@ -172,9 +200,11 @@ class OffsetHandlers:
         return None not in (current, commit.topic_id) and current != commit.topic_id
 
 
-def committed(topic: Any, errors: Mapping[tuple[str, int], ErrorCode]) -> Fields:
-    indexes = [part.partition_index for part in topic.partitions]
-    rows = [{"partition_index": index, "error_code": errors[topic.name, index]} for index in indexes]
+async def committed(topic: Any, errors: Mapping[tuple[str, int], ErrorCode]) -> Fields:
+    rows: list[Fields] = []
+    async for part in in_turns(topic.partitions, _A_TURN):
+        index = part.partition_index
+        rows.append({"partition_index": index, "error_code": errors[topic.name, index]})
     return {"name": topic.name, "partitions": rows}
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from tierd.base.ids import TopicPartition
 from tierd.broker.groups.coordinator import Coordinator, NoRoom, NotReady
-from tierd.broker.groups.offset_handlers import Errors, Fields, OffsetHandlers, committed
+from tierd.broker.groups.offset_handlers import Fields, OffsetHandlers, Wanted, committed
 from tierd.broker.groups.ports import OFFSETS_TOPIC
 from tierd.broker.groups.shard import Shard
 from tierd.broker.groups.txn_store import TransactionalOffsets
@@ -32,15 +32,16 @@ class TxnOffsets:
 
     async def __call__(self, header: RequestHeader, request: Any) -> Fields:
         """One error for all when group or transaction do not accept it; else what is wrong with each partition."""
-        errors = self._offsets.check(request)
-        if ErrorCode.NONE in errors.values():
-            refusal = await self._commit(request, header.version, errors)
+        wanted = await self._offsets.wanted(request)
+        errors = wanted.errors
+        if wanted.good:
+            refusal = await self._commit(request, header.version, wanted)
             if refusal is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and header.version < _KNOWS_LOADING_FROM:
                 refusal = ErrorCode.COORDINATOR_NOT_AVAILABLE
             errors = {place: error or refusal for place, error in errors.items()}
-        return {"topics": [committed(topic, errors) for topic in request.topics]}
+        return {"topics": [await committed(topic, errors) for topic in request.topics]}
 
-    async def _commit(self, request: Any, version: int, errors: Errors) -> ErrorCode:
+    async def _commit(self, request: Any, version: int, wanted: Wanted) -> ErrorCode:
         if not request.group_id:
             return ErrorCode.INVALID_GROUP_ID
         try:
@@ -53,11 +54,10 @@ class TxnOffsets:
             refusal = self._may_commit(shard, request)
         if refusal is not ErrorCode.NONE:
             return refusal
-        commits = ((place, commit) for place, commit in self._offsets.commits(request) if commit.topic_id is not None)
-        good = {place: commit for place, commit in commits if errors[place] is ErrorCode.NONE}
+        self._offsets.look_again(wanted)
         producer = request.producer_id, request.producer_epoch
         try:
-            self._store.commit(shard, request.group_id, good, producer)
+            self._store.commit(shard, request.group_id, wanted.good, producer)
         except NotReady:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         except ProducerFenced:

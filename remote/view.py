@@ -39,6 +39,8 @@ class RemotePartition:
     leader_epoch: int | None
     """Largest leader epoch in the committed segments."""
     deleting_bytes: int = 0
+    lost: tuple[tuple[int, int], ...] = ()
+    """Offsets [start, stop) of committed segments whose objects the bucket has lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,7 @@ class Waiting:
 
     reason: str
     """One of: active, unflushed, pinned, lag, cleaning, uncleaned, copying, retrying, claim, untiered, paused,
-    unknown."""
+    unknown, lost."""
     detail: str
 
 

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from tierd.base.errors import CorruptFile, RemoteUnavailable, TierdError
-from tierd.base.ids import PartitionId
+from tierd.base.ids import PartitionId, Uuid
 from tierd.remote.errors import ClaimLost
 from tierd.remote.view import Waiting
 from tierd.storage.view import PartitionView, SegmentView
@@ -18,7 +18,8 @@ from tierd.tiering.buffers import PartBuffers
 from tierd.tiering.copier import Abandoned, Copier, CopierParts, Ownership
 from tierd.tiering.lifecycle import CopyState
 from tierd.tiering.opening import settle
-from tierd.tiering.plan import CopyFacts, CopyPlan, plan_copy, uncopied, why_waiting
+from tierd.tiering.plan import CopyFacts, CopyPlan, plan_copy, plan_mends, uncopied, why_waiting
+from tierd.tiering.rows import CatalogSegment
 from tierd.tiering.state import COMMIT_WITHIN_MS, TierState
 
 log = logging.getLogger(__name__)
@@ -109,8 +110,32 @@ class Copying:
     def plan(self, part: PartitionId) -> CopyPlan:
         return plan_copy(self._state.views[part], self._facts(part))
 
+    def mends(self, part: PartitionId) -> tuple[SegmentView, ...]:
+        """Segments to copy again, because the bucket has lost them."""
+        lost = self._state.losses.ranges(part)
+        return plan_mends(self._state.views[part], self._facts(part), lost)[0] if lost else ()
+
     def waiting(self, part: PartitionId) -> Waiting | None:
-        return why_waiting(self._state.views[part], self._facts(part))
+        view, facts = self._state.views[part], self._facts(part)
+        lost = self._state.losses.of(part)
+        if not lost:
+            return why_waiting(view, facts)
+        _, gone = plan_mends(view, facts, self._state.losses.ranges(part))
+        first = next((loss for loss in lost if (loss.base, loss.next_base) in gone), lost[0])
+        if gone:
+            then = "and there is no such local segment any more: these offsets cannot be read from it"
+        else:
+            then = "it is copied again from the local one" + (f"; {facts.retrying}" if facts.retrying else "")
+        return Waiting("lost", f"offsets {first.base} to {first.next_base - 1}: {first.why}; {then}")
+
+    def _next(self, part: PartitionId, attempt: Attempt) -> SegmentView | None:
+        """What to copy now: what was lost before what is new, unless that has just failed."""
+        plan, mends = self.plan(part), self.mends(part)
+        failed = attempt.failed if attempt.error is not None else None
+        queue = [*(one for one in mends if one.base != failed), *plan.segments, *mends]
+        if not queue:
+            self._look_again(part, plan.waiting)
+        return queue[0] if queue else None
 
     def uncopied(self, part: PartitionId) -> tuple[SegmentView, ...]:
         """Closed segments that are not in the bucket."""
@@ -148,13 +173,11 @@ class Copying:
             attempt = self._attempts.setdefault(part, Attempt())
             if part not in self._state.views or attempt.segment is not None or attempt.timer is not None:
                 continue
-            plan = self.plan(part)
-            segments = plan.segments
-            if not segments:
-                self._look_again(part, plan.waiting)
+            segment = self._next(part, attempt)
+            if segment is None:
                 continue
-            attempt.segment = segments[0]
-            task = asyncio.ensure_future(self._copy(self._state.views[part], segments[0], attempt))
+            attempt.segment = segment
+            task = asyncio.ensure_future(self._copy(self._state.views[part], segment, attempt))
             attempt.task = task
             self._running.add(task)
             task.add_done_callback(self._done)
@@ -200,7 +223,8 @@ class Copying:
         loop = asyncio.get_running_loop()
         begun_ms = state.clock.monotonic_ms()
         try:
-            await loop.run_in_executor(self._copies, lambda: self._try(view, segment))
+            lost = {loss.segment_id for loss in state.losses.of(part)}
+            retired = await loop.run_in_executor(self._copies, lambda: self._try(view, segment, lost))
         except Abandoned:
             attempt.segment = None
         except ClaimLost as lost:  # nothing was committed; a row names the objects, which are the winner's to judge
@@ -219,18 +243,36 @@ class Copying:
             self.totals.segments += 1
             took_ms = state.clock.monotonic_ms() - begun_ms
             facts = {"partition": str(view.name), "base": segment.base, "bytes": segment.size_bytes, "took_ms": took_ms}
-            log.info("segment copied", extra=facts)
+            log.info("segment copied again" if retired else "segment copied", extra=facts)
+            self._mended(part, retired)
             state.tell(part)
             self._on_copied(part)
             self._queue[part] = None
         for told in list(self.totals.finished):
             told()
 
-    def _try(self, view: PartitionView, segment: SegmentView) -> None:
-        """In a thread. An earlier try whose outcome is unknown is settled first, so that no range is copied twice."""
+    def _mended(self, part: PartitionId, retired: list[CatalogSegment]) -> None:
+        for row in retired:
+            self._state.forget(row.remote.segment_id)
+        if retired:
+            self._state.losses.mended(part, retired)
+
+    def _try(self, view: PartitionView, segment: SegmentView, lost: set[Uuid]) -> list[CatalogSegment]:
+        """In a thread. An earlier try whose outcome is unknown is settled first, so that no range is copied twice.
+
+        Gives the lost copies that this one takes the place of: what is left of them goes.
+        """
+        settled = self._settle(view.id)
+        same = [row for row in self._state.catalog.segments(view.id, CopyState.COPY_FINISHED) if _is_of(row, segment)]
+        whole = [row for row in same if row.remote.segment_id not in lost]
+        if segment.base not in settled and not whole:
+            self._run(view, segment)
+        retired = [row for row in same if row.remote.segment_id in lost]
+        self._state.catalog.deleting(*retired)
+        return retired
+
+    def _run(self, view: PartitionView, segment: SegmentView) -> None:
         state = self._state
-        if segment.base in self._settle(view.id):
-            return
         run = state.run
         owner = Ownership(epoch=state.claim.epoch, incarnation=run.incarnation if run else None)
         Copier(
@@ -298,3 +340,7 @@ class Copying:
         await asyncio.gather(*self._running, return_exceptions=True)
         self._copies.shutdown(wait=False, cancel_futures=True)
         self._uploads.shutdown(wait=False, cancel_futures=True)
+
+
+def _is_of(row: CatalogSegment, segment: SegmentView) -> bool:
+    return (row.remote.base, row.remote.next_base) == (segment.base, segment.next_base)

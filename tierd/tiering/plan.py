@@ -77,6 +77,22 @@ def plan_copy(view: PartitionView, state: CopyFacts) -> CopyPlan:
     return CopyPlan(tuple(ready), _behind_closed(view, ready))
 
 
+def plan_mends(
+    view: PartitionView, state: CopyFacts, lost: Iterable[tuple[int, int]]
+) -> tuple[tuple[SegmentView, ...], tuple[tuple[int, int], ...]]:
+    """Local segments to copy again for *lost* ranges of the bucket, oldest first, and the ranges that none is left for.
+
+    A segment with other bounds would overlap the copies beside it: it is not taken.
+    """
+    here = {(segment.base, segment.next_base): segment for segment in view.closed}
+    ranges = sorted(set(lost))
+    gone = tuple(one for one in ranges if one not in here)
+    if _blocked(view, state) is not None:
+        return (), gone
+    mends = [here[one] for one in ranges if one in here]
+    return tuple(one for one in mends if _not_yet(view, one) is None), gone
+
+
 def why_waiting(view: PartitionView, state: CopyFacts) -> Waiting | None:
     """The one reason that the next segment is not in the bucket; None when nothing waits."""
     plan = plan_copy(view, state)

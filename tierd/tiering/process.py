@@ -15,7 +15,7 @@ from typing import Any
 
 from tierd.base.clock import Clock, SystemClock
 from tierd.base.disk import Disk
-from tierd.base.errors import StartRefused, TierdError
+from tierd.base.errors import CorruptFile, DiskFull, StartRefused, TierdError
 from tierd.base.ids import PartitionId, Uuid
 from tierd.config.state_files import CACHE, CATALOG, TIERER_LOCK
 from tierd.ipc.calls import Calls, Failed, failed
@@ -37,6 +37,7 @@ from tierd.tiering.verbs import VerbProgress
 log = logging.getLogger(__name__)
 
 _LOCK_LOOK_S = 0.1
+_TAKE_AGAIN_S = 1.0
 EXIT_FATAL = 70
 
 
@@ -84,6 +85,8 @@ class Process:
         self._lock_fd: int | None = None
         self._slices: dict[int, LogSlice] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._untaken: dict[PartitionId | Uuid, Callable[[], None]] = {}
+        self._taking: asyncio.TimerHandle | None = None
 
     # --- messages ----------------------------------------------------------------------------------------------------
     def _message(self, body: bytes, fds: list[int]) -> None:
@@ -94,15 +97,33 @@ class Process:
             case m.PartitionChanged() | m.TopicChanged() if self._stopped:
                 log.debug("told of a change while stopping")
             case m.PartitionChanged():
-                self._open_tierer().partition_changed(message.view)
+                self._take(message.view.id, lambda: self._open_tierer().partition_changed(message.view))
             case m.TopicChanged():
-                self._open_tierer().topic_changed(message.state)
+                self._take(message.state.topic_id, lambda: self._open_tierer().topic_changed(message.state))
             case m.Release():
                 self._release(message.read)
             case m.Cancel():
                 self._cancel(message.call)
             case _:
                 self._answer(message)
+
+    def _take(self, about: PartitionId | Uuid, work: Callable[[], None]) -> None:
+        """A change is taken; while there is no room to note it, the last one is taken again and again."""
+        self._untaken.pop(about, None)
+        try:
+            work()
+        except DiskFull as error:
+            if not self._untaken:
+                log.warning("a change is not noted yet: %s", error)
+            self._untaken[about] = work
+            if self._taking is None:
+                self._taking = asyncio.get_running_loop().call_later(_TAKE_AGAIN_S, self._take_again)
+
+    def _take_again(self) -> None:
+        self._taking = None
+        for about, work in list(self._untaken.items()):
+            if not self._stopped:
+                self._take(about, work)
 
     def _answer(self, message: Any) -> None:
         task = asyncio.ensure_future(self._call(message))
@@ -177,13 +198,17 @@ class Process:
         return m.Opened(message.call, report.claim, remotes, report.topics, report.waiting, report.outside)
 
     async def _read(self, message: m.Read) -> None:
-        got = await self._open_reader().read(
-            message.part,
-            message.offset,
-            max_bytes=message.max_bytes,
-            stop=message.stop,
-            committed=message.committed,
-        )
+        try:
+            got = await self._open_reader().read(
+                message.part,
+                message.offset,
+                max_bytes=message.max_bytes,
+                stop=message.stop,
+                committed=message.committed,
+            )
+        except CorruptFile:
+            self._open_tierer().retention.suspect(message.part)
+            raise
         fds = list(dict.fromkeys(span.fd for span in got.spans))
         number = {fd: index for index, fd in enumerate(fds)}
         spans = tuple(m.SpanOf(number[span.fd], span.position, span.length) for span in got.spans)

@@ -5,17 +5,16 @@ stops all of it.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tierd.base.errors import TierdError
 from tierd.base.ids import PartitionId
 from tierd.config.topic import DAY_MS
-from tierd.remote.keys import Keys, ObjectKind, SegmentObject
-from tierd.remote.store import ObjectStore
 from tierd.storage.view import PartitionView, SegmentView
 from tierd.tiering import deletion
 from tierd.tiering.lifecycle import CopyState
+from tierd.tiering.losses import faults
 from tierd.tiering.plan import RemoteRange, local_start_target, log_start_target
 from tierd.tiering.publish import Publisher
 from tierd.tiering.rows import CatalogPartition, CatalogSegment
@@ -33,8 +32,12 @@ class Evicted:
 class Retention:
     """Loop thread only; LISTs and deletes run in threads."""
 
-    def __init__(self, state: TierState, publisher: Publisher) -> None:
+    def __init__(self, state: TierState, publisher: Publisher, mend: Callable[[PartitionId], None]) -> None:
+        """*mend* is told partitions of which the bucket has lost segments."""
         self._state = state
+        self._mend = mend
+        self._looked_ms: dict[PartitionId, int] = {}
+        """When all segments of a partition were looked at last, by the monotonic clock."""
         self._publisher = publisher
 
     def trouble(self) -> str | None:
@@ -66,9 +69,11 @@ class Retention:
         if view is None or not view.settings.remote_storage_enable:
             return
         try:
+            await self._look_daily(view)
             await self._move_log_start(view)
             view = self._state.views.get(part, view)
             await self._evict(view, everything=False)
+            self._mend_lost(part)
         except TierdError as error:  # the bucket is away, or the broker could not persist; the next tick tries again
             log.warning("retention of %s waits: %s", view.name, error)
 
@@ -85,13 +90,17 @@ class Retention:
         view = self._state.views.get(part)
         if view is None or not view.settings.remote_storage_enable:
             return Evicted()
-        return await self._evict(view, everything=True)
+        await self._look(view)
+        evicted = await self._evict(view, everything=True)
+        self._mend_lost(part)
+        return evicted
 
     async def evictable(self, part: PartitionId) -> list[SegmentView]:
         """What `evict_now` would drop. Raises RemoteUnavailable."""
         view = self._state.views.get(part)
         if view is None or not view.settings.remote_storage_enable:
             return []
+        await self._look(view)
         return await self._confirmed(view, everything=True)
 
     async def _move_log_start(self, view: PartitionView) -> None:
@@ -116,7 +125,8 @@ class Retention:
         if not view.closed:
             return view.local_start
         committed = self._state.catalog.in_range(view.id, view.closed[0].base, view.closed[-1].next_base)
-        ranges = [(one.base, one.next_base) for one in committed]
+        lost = {loss.segment_id for loss in self._state.losses.of(view.id)}
+        ranges = [(one.base, one.next_base) for one in committed if one.segment_id not in lost]
         return local_start_target(view, ranges, now_ms=self._state.clock.now_ms(), everything=everything)
 
     async def _confirmed(self, view: PartitionView, *, everything: bool) -> list[SegmentView]:
@@ -124,11 +134,44 @@ class Retention:
         target = self._local_target(view, everything=everything)
         if target <= view.local_start:
             return []
-        state = self._state
-        rows = [row for row in state.catalog.segments(view.id, CopyState.COPY_FINISHED) if _touches(row, view, target)]
-        checked = await state.blocking(lambda: confirm(state.bucket.store, state.bucket.keys, view, rows))
-        target = min([target, *(row.remote.base for row in rows if row not in checked)])
+        rows = self._state.catalog.segments(view.id, CopyState.COPY_FINISHED)
+        await self._check(view, [row for row in rows if _touches(row, view, target)])
+        target = min(target, self._local_target(view, everything=everything))
         return [one for one in view.closed if one.next_base <= target]
+
+    async def _look_daily(self, view: PartitionView) -> None:
+        """What lies in the bucket alone is not looked at by evictions: once a day, and first after the start."""
+        now_ms = self._state.clock.monotonic_ms()
+        looked_ms = self._looked_ms.get(view.id)
+        if looked_ms is None or now_ms - looked_ms >= DAY_MS:
+            await self._look(view)
+            self._looked_ms[view.id] = now_ms
+
+    async def _look(self, view: PartitionView) -> None:
+        rows = self._state.catalog.segments(view.id, CopyState.COPY_FINISHED)
+        await self._check(view, [row for row in rows if row.released_ms is None])
+
+    async def _check(self, view: PartitionView, rows: Sequence[CatalogSegment]) -> None:
+        """One LIST: which of *rows* are whole. Raises RemoteUnavailable."""
+        state = self._state
+        found = await state.blocking(lambda: faults(state.bucket.store, state.bucket.keys, rows))
+        still = {row.remote.segment_id for row in state.catalog.segments(view.id, CopyState.COPY_FINISHED)}
+        looked = [row for row in rows if row.remote.segment_id in still]  # the others were copied again meanwhile
+        if state.losses.note(view.id, str(view.name), looked, found):
+            state.tell(view.id)
+
+    def _mend_lost(self, part: PartitionId) -> None:
+        if not self._state.losses.of(part):
+            return
+        rows = self._state.catalog.segments(part, CopyState.COPY_FINISHED)
+        passed = [row for row in rows if row.released_ms is not None]
+        if self._state.losses.mended(part, passed):  # log start has passed them: nobody needs them any more
+            self._state.tell(part)
+        self._mend(part)
+
+    def suspect(self, part: PartitionId) -> None:
+        """A read found something missing or damaged: the next tick looks at all that the bucket has of *part*."""
+        self._looked_ms.pop(part, None)
 
     async def _evict(self, view: PartitionView, *, everything: bool) -> Evicted:
         """Move local start behind what may go."""
@@ -220,29 +263,3 @@ def _range(row: CatalogSegment) -> RemoteRange:
 
 def _touches(row: CatalogSegment, view: PartitionView, target: int) -> bool:
     return row.remote.base < target and row.remote.next_base > view.closed[0].base
-
-
-def confirm(
-    store: ObjectStore, keys: Keys, view: PartitionView, rows: Sequence[CatalogSegment]
-) -> list[CatalogSegment]:
-    """Those of *rows* (ascending) whose three objects a LIST of the folder shows with the right sizes. Blocking."""
-    wanted = [row for row in rows if row.remote.size_bytes]
-    if not wanted:
-        return list(rows)
-    folder = keys.partition_folder(view.name.topic, view.id.topic_id, view.id.partition)
-    sizes: dict[str, int] = {}
-    for info in store.list(folder, start_after=f"{folder}{wanted[0].remote.base:020d}"):
-        key = keys.parse(info.key)
-        if isinstance(key, SegmentObject) and key.name.base > wanted[-1].remote.base:
-            break
-        sizes[info.key] = info.size
-    return [row for row in rows if not row.remote.size_bytes or _whole(row, sizes)]
-
-
-def _whole(row: CatalogSegment, sizes: dict[str, int]) -> bool:
-    stem = row.remote.stem
-    return (
-        sizes.get(stem + ObjectKind.LOG) == row.remote.size_bytes
-        and sizes.get(stem + ObjectKind.INDEXES) == row.remote.indexes_bytes
-        and sizes.get(stem + ObjectKind.MANIFEST) == row.manifest_bytes
-    )

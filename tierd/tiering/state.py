@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from tierd.base.clock import Clock
@@ -13,10 +13,11 @@ from tierd.base.ids import PartitionId, Uuid
 from tierd.remote import owner
 from tierd.remote.errors import ClaimLost
 from tierd.remote.open import Bucket
-from tierd.remote.view import Claim, ClaimState
+from tierd.remote.view import Claim, ClaimState, RemotePartition
 from tierd.storage.view import PartitionView
 from tierd.tiering.catalog import Catalog
 from tierd.tiering.clockguard import ClockGuard
+from tierd.tiering.losses import Losses
 from tierd.tiering.options import TiererOptions
 from tierd.tiering.ports import LocalTier
 from tierd.tiering.runs import Run
@@ -41,6 +42,7 @@ class TierState:
     threads: Executor
     """For blocking calls; never for the parts of an upload, whose callers wait here."""
     guard: ClockGuard
+    losses: Losses
     forget: Callable[[Uuid], None] = lambda _: None
     """Drops what is cached of a segment."""
     views: dict[PartitionId, PartitionView] = field(default_factory=dict)
@@ -110,4 +112,7 @@ class TierState:
 
     def tell(self, part: PartitionId) -> None:
         """Tell the broker what the bucket has of *part* now."""
-        self.local.remote_changed(self.catalog.remote_partition(part))
+        self.local.remote_changed(self.remote(part))
+
+    def remote(self, part: PartitionId) -> RemotePartition:
+        return replace(self.catalog.remote_partition(part), lost=self.losses.ranges(part))

@@ -13,7 +13,7 @@ from apscheduler.events import EVENT_JOB_ERROR, JobExecutionEvent
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 
 from tierd.base.clock import Clock
-from tierd.base.errors import CorruptFile, RemoteUnavailable, StartRefused, TierdError
+from tierd.base.errors import CorruptFile, DiskFull, RemoteUnavailable, StartRefused, TierdError
 from tierd.base.ids import PartitionId, Uuid
 from tierd.remote.errors import RequestRefused
 from tierd.remote.open import Bucket
@@ -27,6 +27,7 @@ from tierd.tiering.claiming import Claiming, Taken
 from tierd.tiering.clockguard import ClockGuard
 from tierd.tiering.copying import Copying
 from tierd.tiering.lifecycle import CopyState
+from tierd.tiering.losses import Losses
 from tierd.tiering.opening import Pulse, Survey
 from tierd.tiering.options import OpenReport, OpenRequest, TiererOptions, TopicState
 from tierd.tiering.ports import LocalTier
@@ -63,12 +64,13 @@ class Tierer:
             local=local,
             threads=self._threads,
             guard=ClockGuard(clock, options.clock_limit_ms),
+            losses=Losses(catalog),
             forget=forget,
         )
         self._fatal = fatal
         self.publisher = Publisher(self.state, local.tombstone_written)
-        self.retention = Retention(self.state, self.publisher)
         self.copying = Copying(self.state, self._copied)
+        self.retention = Retention(self.state, self.publisher, self.copying.wake)
         self.verbs = Verbs(self.state, self.copying, self.retention)
         self._claiming: Claiming | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -103,7 +105,7 @@ class Tierer:
         pending = taken.claim.state is not ClaimState.HELD
         return OpenReport(
             claim=taken.claim,
-            remotes={row.part: state.catalog.remote_partition(row.part) for row in rows},
+            remotes={row.part: state.remote(row.part) for row in rows},
             topics=topics,
             waiting=taken.run.waiting if pending else (),
             outside=taken.surveyed.outside if taken.surveyed is not None else (),
@@ -183,6 +185,9 @@ class Tierer:
     def _job_failed(self, event: JobExecutionEvent) -> None:
         if self.state.stopping:
             return  # the scheduler cancels what runs
+        if isinstance(event.exception, DiskFull):
+            log.warning("a scheduled job waits for room: %s", event.exception)  # it comes again
+            return
         log.error("a scheduled job failed: %s", event.traceback)
         if self._fatal is not None:
             self._fatal(event.exception)
@@ -224,7 +229,11 @@ class Tierer:
 
     def _task_done(self, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)
-        if not task.cancelled():
+        if task.cancelled():
+            return
+        if isinstance(error := task.exception(), DiskFull):
+            log.warning("what follows a change waits for room: %s", error)  # the jobs do it, too
+        else:
             task.result()
 
     async def publish_head(self, part: PartitionId) -> None:
@@ -243,7 +252,7 @@ class Tierer:
             waiting = self.copying.waiting(row.part) if view else None
             if waiting is None and trouble is not None:
                 waiting = Waiting("paused", f"evictions and deletes wait: {trouble}")
-            remote = self.state.catalog.remote_partition(row.part)
+            remote = self.state.remote(row.part)
             rows.append(RemoteStatus(remote=remote, oldest_uncopied_ms=self._oldest(view), waiting=waiting))
         return rows
 

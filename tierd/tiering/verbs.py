@@ -17,7 +17,7 @@ from tierd.tiering.state import TierState
 _LOOK_S = 0.2
 _TRIES = 3
 """So many failures in a row, and the verb says that the bucket does not answer."""
-_STUCK = frozenset({"pinned", "paused"})
+_STUCK = frozenset({"pinned", "paused", "lost"})
 
 
 class Outcome(StrEnum):
@@ -95,18 +95,23 @@ class Verbs:
         try:
             for view in list(self._state.views.values()):
                 if verb == "copy":
-                    segments = self._copying.plan(view.id).segments
+                    segments = (*self._copying.mends(view.id), *self._copying.plan(view.id).segments)
                 else:
                     segments = await self._retention.evictable(view.id)
                 if segments:
                     rows.append(_planned(view, segments))
         except RemoteUnavailable as error:
             return VerbResult(outcome=Outcome.UNAVAILABLE, detail=str(error))
+        left = self._left()
+        if verb == "evict":
+            left = [row for row in left if row.waiting.reason == "lost"]
+        outcome, detail = _lost_or_done(left)
         return VerbResult(
-            outcome=Outcome.DONE,
+            outcome=outcome,
+            detail=detail,
             segments=sum(row.segments for row in rows),
             bytes=sum(row.bytes for row in rows),
-            left=tuple(self._left()) if verb == "copy" else (),
+            left=tuple(left),
             planned=tuple(rows),
         )
 
@@ -164,7 +169,9 @@ class Verbs:
 
     def _busy(self, part: PartitionId) -> bool:
         plan = self._copying.plan(part)
-        return bool(plan.segments) or (plan.waiting is not None and plan.waiting.reason == "unflushed")
+        return bool(plan.segments or self._copying.mends(part)) or (
+            plan.waiting is not None and plan.waiting.reason == "unflushed"
+        )
 
     def _report(self, busy: list[PartitionId], begun: tuple[int, int], report: Report) -> None:
         todo = [segment for part in busy for segment in self._copying.plan(part).segments]
@@ -173,11 +180,13 @@ class Verbs:
         report(VerbProgress(segments, segments + len(todo), size, size + sum(one.size_bytes for one in todo)))
 
     def _left(self) -> list[VerbRow]:
-        """Partitions with a closed segment that is not in the bucket."""
+        """Partitions with a closed segment that is not in the bucket, or is not any more."""
         rows = []
         for part, view in self._state.views.items():
             waiting = self._copying.waiting(part)
-            if waiting is None or waiting.reason in ("active", "untiered") or not self._copying.uncopied(part):
+            if waiting is None or waiting.reason in ("active", "untiered"):
+                continue
+            if waiting.reason != "lost" and not self._copying.uncopied(part):
                 continue
             row = self._state.catalog.partition(part)
             rows.append(VerbRow(part, view.name.topic, row.copied_to if row else None, waiting))
@@ -197,7 +206,9 @@ class Verbs:
                 report(VerbProgress(segments, segments, size, size))
         except RemoteUnavailable as error:
             return VerbResult(outcome=Outcome.UNAVAILABLE, detail=str(error), segments=segments, bytes=size)
-        return VerbResult(outcome=Outcome.DONE, segments=segments, bytes=size, left=tuple(self._left()))
+        left = tuple(self._left())
+        outcome, detail = _lost_or_done(left)
+        return VerbResult(outcome=outcome, detail=detail, segments=segments, bytes=size, left=left)
 
     async def _may_not_evict(self) -> VerbResult | None:
         unclaimed = self._unclaimed()
@@ -216,6 +227,12 @@ class Verbs:
             return None
         outcome = Outcome.LOST if claim.state is ClaimState.LOST else Outcome.UNAVAILABLE
         return VerbResult(outcome=outcome, detail=claim.detail)
+
+
+def _lost_or_done(left: Sequence[VerbRow]) -> tuple[Outcome, str]:
+    """What the bucket has lost keeps the disk from being emptied: it must not end as if all were well."""
+    lost = next((row.waiting.detail for row in left if row.waiting.reason == "lost"), None)
+    return (Outcome.DONE, "") if lost is None else (Outcome.PINNED, lost)
 
 
 def _planned(view: PartitionView, segments: Sequence[SegmentView]) -> PlannedRow:

@@ -1,0 +1,133 @@
+"""Committed segments whose objects the bucket has lost: a LIST shows them missing or of another size.
+
+They stay readable for the catalog until they are copied again from the local original (`copying`); while one is
+known, nothing from it on leaves the disk. Kept in the catalog, so that a start knows them. Loop thread only.
+"""
+
+import json
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tierd.base.ids import PartitionId, Uuid
+from tierd.remote.keys import Keys, ObjectKind, SegmentObject
+from tierd.remote.store import ObjectStore
+from tierd.tiering.catalog import Catalog
+from tierd.tiering.lifecycle import CopyState
+from tierd.tiering.rows import CatalogSegment
+
+log = logging.getLogger(__name__)
+
+_KEY = "lost"
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A committed segment over offsets [base, next_base), and what is wrong with its objects."""
+
+    segment_id: Uuid
+    base: int
+    next_base: int
+    why: str
+
+
+class Losses:
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._lost: dict[PartitionId, dict[Uuid, Loss]] = {}
+        self._seen: dict[Uuid, int] = {}
+        self._load(json.loads(catalog.get(_KEY) or "{}"))
+
+    def _load(self, kept: Mapping[str, str]) -> None:
+        rows = self._catalog.in_state(CopyState.COPY_FINISHED) if kept else []
+        for row in rows:
+            why = kept.get(str(row.remote.segment_id))
+            if why is not None:
+                self._add(row, why)
+
+    def of(self, part: PartitionId) -> list[Loss]:
+        """Ascending."""
+        return sorted(self._lost.get(part, {}).values(), key=lambda loss: loss.base)
+
+    def ranges(self, part: PartitionId) -> tuple[tuple[int, int], ...]:
+        """Offsets [start, stop) of each."""
+        return tuple((loss.base, loss.next_base) for loss in self.of(part))
+
+    def note(self, part: PartitionId, name: str, looked: Iterable[CatalogSegment], faults: Mapping[Uuid, str]) -> bool:
+        """A LIST has shown the *looked* segments; *faults* says which are not whole. True when anything changed.
+
+        Each is logged when it is first seen, and then at the 2nd, 4th, 8th, ... look.
+        """
+        before = self.of(part)
+        for row in looked:
+            why = faults.get(row.remote.segment_id)
+            if why is None:
+                self._drop(part, row.remote.segment_id)
+                continue
+            self._add(row, why)
+            seen = self._seen[row.remote.segment_id] = self._seen.get(row.remote.segment_id, 0) + 1
+            if seen & (seen - 1) == 0:
+                facts = {"partition": name, "base": row.remote.base, "next_base": row.remote.next_base, "looks": seen}
+                log.error("the bucket has lost a segment: %s", why, extra=facts)
+        changed = before != self.of(part)
+        if changed:
+            self._keep()
+        return changed
+
+    def mended(self, part: PartitionId, rows: Iterable[CatalogSegment]) -> bool:
+        """*rows* are of no account any more; True when one of them was lost."""
+        before = self.of(part)
+        for row in rows:
+            self._drop(part, row.remote.segment_id)
+        if before == self.of(part):
+            return False
+        self._keep()
+        return True
+
+    def _add(self, row: CatalogSegment, why: str) -> None:
+        remote = row.remote
+        loss = Loss(remote.segment_id, remote.base, remote.next_base, why)
+        self._lost.setdefault(remote.part, {})[remote.segment_id] = loss
+
+    def _drop(self, part: PartitionId, segment_id: Uuid) -> None:
+        self._seen.pop(segment_id, None)
+        self._lost.get(part, {}).pop(segment_id, None)
+
+    def _keep(self) -> None:
+        everything = (loss for some in self._lost.values() for loss in some.values())
+        self._catalog.put(_KEY, json.dumps({str(loss.segment_id): loss.why for loss in everything}))
+
+
+def faults(store: ObjectStore, keys: Keys, rows: Sequence[CatalogSegment]) -> dict[Uuid, str]:
+    """Of *rows* (of one partition, ascending): those whose three objects a LIST does not show whole, and why. Blocking.
+
+    Raises RemoteUnavailable.
+    """
+    wanted = [row for row in rows if row.remote.size_bytes]
+    if not wanted:
+        return {}
+    first = wanted[0].remote
+    folder = keys.partition_folder(first.topic, first.part.topic_id, first.part.partition)
+    sizes: dict[str, int] = {}
+    for info in store.list(folder, start_after=f"{folder}{first.base:020d}"):
+        key = keys.parse(info.key)
+        if isinstance(key, SegmentObject) and key.name.base > wanted[-1].remote.base:
+            break
+        sizes[info.key] = info.size
+    found = {row.remote.segment_id: _fault(row, sizes) for row in wanted}
+    return {segment_id: why for segment_id, why in found.items() if why is not None}
+
+
+def _fault(row: CatalogSegment, sizes: Mapping[str, int]) -> str | None:
+    wanted = {
+        ObjectKind.LOG: row.remote.size_bytes,
+        ObjectKind.INDEXES: row.remote.indexes_bytes,
+        ObjectKind.MANIFEST: row.manifest_bytes,
+    }
+    for kind, size in wanted.items():
+        key = row.remote.stem + kind
+        if key not in sizes:
+            return f"{key} is not there any more"
+        if sizes[key] != size:
+            return f"{key} has {sizes[key]} bytes, {size} were copied"
+    return None

@@ -18,6 +18,7 @@ from tierd.storage.batch import encode_batch, walk
 from tierd.storage.directory import LogDirectory
 from tierd.storage.disk import PosixDisk
 from tierd.storage.log import Log
+from tierd.storage.progress import OnProgress, no_progress
 from tierd.storage.records import Record
 from tierd.storage.timelookup import Result, Search
 from tierd.storage.view import TimestampOffset
@@ -80,15 +81,26 @@ class Place:
     def set_aside(self) -> Path:
         return self.root / "state" / "set-aside"
 
-    def open(self) -> LogDirectory:
+    def open(
+        self,
+        *,
+        settings: TopicSettings | None = None,
+        node_id: int = 1,
+        cluster_id: str | None = None,
+        on_progress: OnProgress = no_progress,
+        topic_id: Uuid | None = None,
+    ) -> LogDirectory:
+        """*settings*: of every topic that is there; *topic_id*: of topics whose own directory does not say it."""
         return LogDirectory.open(
             self.data,
             self.disk,
             self.clock,
-            settings_for=self._settings_for,
-            node_id=1,
-            cluster_id=None,
+            settings_for=self._settings_for if settings is None else lambda _: settings,
+            node_id=node_id,
+            cluster_id=cluster_id,
             set_aside=self.set_aside,
+            on_progress=on_progress,
+            topic_id_for=lambda _: topic_id,
             reserve_bytes=self.reserve_bytes,
         )
 

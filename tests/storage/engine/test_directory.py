@@ -10,7 +10,6 @@ import pytest
 from kit.compaction import flush
 from kit.logs import SMALL, T0, TOPIC_ID, TP, Place, batch, copy_recording, log_bytes
 from tierd.base.errors import StartRefused
-from tierd.storage.directory import LogDirectory
 from tierd.storage.dirlock import DirectoryLock
 from tierd.storage.progress import Progress
 
@@ -60,15 +59,7 @@ def test_somebody_elses_directory_is_refused(node_id: int, cluster_id: str | Non
     place = Place(tmp_path)
     copy_recording("clean", place.data, "tiny")
     with pytest.raises(StartRefused, match=text):
-        LogDirectory.open(
-            place.data,
-            place.disk,
-            place.clock,
-            settings_for=lambda _: SMALL,
-            node_id=node_id,
-            cluster_id=cluster_id,
-            set_aside=place.set_aside,
-        )
+        place.open(node_id=node_id, cluster_id=cluster_id)
     place.open().close(clean=True)
 
 
@@ -187,16 +178,7 @@ def test_the_registry_may_know_a_lost_topic_id(tmp_path: Path) -> None:
     metadata = place.data / f"{TP}" / "partition.metadata"
     kept = metadata.read_bytes()
     metadata.unlink()
-    directory = LogDirectory.open(
-        place.data,
-        place.disk,
-        place.clock,
-        settings_for=lambda _: SMALL,
-        node_id=1,
-        cluster_id=None,
-        set_aside=place.set_aside,
-        topic_id_for=lambda _: TOPIC_ID,
-    )
+    directory = place.open(topic_id=TOPIC_ID)
     assert metadata.read_bytes() == kept
     assert log_bytes(directory.logs[TP]) == written
     directory.close(clean=True)
@@ -220,16 +202,7 @@ def test_progress_is_told(tmp_path: Path) -> None:
     place = Place(tmp_path)
     copy_recording("final", place.data)
     told: list[Progress] = []
-    directory = LogDirectory.open(
-        place.data,
-        place.disk,
-        place.clock,
-        settings_for=lambda _: SMALL,
-        node_id=1,
-        cluster_id=None,
-        set_aside=place.set_aside,
-        on_progress=told.append,
-    )
+    directory = place.open(on_progress=told.append)
     assert {(one.directory, one.logs) for one in told} == {(place.data, 18)}
     assert [one.logs_left for one in told] == sorted((one.logs_left for one in told), reverse=True)
     assert told[-1] == Progress(place.data, 18, 0, 0, 0)

@@ -24,17 +24,7 @@ def read_bytes() -> int:
 
 
 def opened(place: Place, told: list[Progress] | None = None) -> LogDirectory:
-    return LogDirectory.open(
-        place.data,
-        place.disk,
-        place.clock,
-        settings_for=lambda _: SMALL,
-        node_id=1,
-        cluster_id=None,
-        set_aside=place.set_aside,
-        on_progress=(told if told is not None else []).append,
-        reserve_bytes=0,
-    )
+    return place.open(settings=SMALL, on_progress=(told if told is not None else []).append)
 
 
 def many(root: Path, count: int) -> Place:
@@ -145,16 +135,7 @@ def test_opening_can_be_stopped(tmp_path: Path) -> None:
             raise OpeningStopped
 
     with pytest.raises(OpeningStopped):
-        LogDirectory.open(
-            place.data,
-            place.disk,
-            place.clock,
-            settings_for=lambda _: SMALL,
-            node_id=1,
-            cluster_id=None,
-            set_aside=place.set_aside,
-            on_progress=stop,
-        )
+        place.open(settings=SMALL, on_progress=stop)
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("open")]
     directory = opened(place)  # nothing is locked any more, nothing is lost
     assert {log.log_end for log in directory.logs.values()} == {80}

@@ -7,7 +7,6 @@ import pytest
 from kit.golden import golden, partitions
 from kit.logs import SMALL, T0, TP, Place, batch, by_time, copy_recording, log_bytes, slice_bytes
 from tierd.base.ids import TopicPartition
-from tierd.storage.directory import LogDirectory
 from tierd.storage.epochs import parse_epochs
 from tierd.storage.errors import ProducerFenced
 from tierd.storage.log import Log
@@ -322,15 +321,7 @@ def test_what_compaction_has_replaced_does_not_come_back(tmp_path: Path) -> None
 def test_holes_of_compaction_are_no_loss_even_when_the_policy_is_not_known(recording: str, tmp_path: Path) -> None:
     place = Place(tmp_path)
     copy_recording(recording, place.data, "compacted")
-    directory = LogDirectory.open(
-        place.data,
-        place.disk,
-        place.clock,
-        settings_for=lambda _: SMALL,
-        node_id=1,
-        cluster_id=None,
-        set_aside=place.set_aside,
-    )
+    directory = place.open(settings=SMALL)
     log = directory.logs[TopicPartition("compacted", 0)]
     assert log.gaps == ()
     last = max((place.data / "compacted-0").glob("*.log"))

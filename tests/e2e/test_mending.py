@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from kit import traffic
+from kit import bucket, tiers, traffic
 from kit.daemon import Daemon, running
+from tierd.remote.crc import crc32c
 from tierd.storage import names
 from tierd.storage.epochs import parse_epochs
 from tierd.storage.snapshot import parse_snapshot
@@ -14,6 +15,7 @@ pytestmark = pytest.mark.e2e
 
 RECORDS = 4000
 SMALL = ("--set", "segment.bytes=1MiB", "--set", "local.retention.ms=-1")
+HEALTH = ("--set", "http.address=127.0.0.1:0")
 
 
 def logs_of(daemon: Daemon, topic: str) -> list[Path]:
@@ -78,3 +80,62 @@ def test_forgotten_producers_and_epochs_come_from_the_bucket(tmp_path: Path) -> 
         assert tierd.stop() == 0
         newest = max(folder.glob("*.snapshot"))
         assert {entry.producer_id for entry in parse_snapshot(newest.read_bytes())} == known
+
+
+def _harm(remotely: bucket.Remotely, key: str, how: str) -> None:
+    store = remotely.bucket.store
+    raw = store.get(key)
+    store.delete([key])
+    if how == "truncated":
+        store.put(key, raw[: len(raw) // 2], crc32c=crc32c(raw[: len(raw) // 2]))
+
+
+@pytest.mark.parametrize("how", ["deleted", "truncated"])
+@pytest.mark.parametrize("kind", ["file", pytest.param("s3", marks=pytest.mark.s3)])
+def test_what_the_bucket_has_lost_is_said_and_copied_again(
+    tmp_path: Path, kind: str, how: str, request: pytest.FixtureRequest
+) -> None:
+    if kind == "file":
+        remotely = bucket.in_folder(tmp_path / "bucket")
+    else:
+        remotely = bucket.in_weed(request.getfixturevalue("weed_server"), f"lost-{how}")
+    sets = [item for name, value in remotely.settings.items() for item in ("--set", f"{name}={value}")]
+    with running(tmp_path / "data", remotely.url, *SMALL, *HEALTH, *sets, env=remotely.env) as tierd:
+        sent = tiers.fill(tierd, "t", 4)
+        tiers.copy(tierd, roll=True)
+        key = sorted(key for key in remotely.objects() if key.endswith(".log"))[1]
+        _harm(remotely, key, how)
+        base = int(key.rpartition("/")[2][:20])
+        said = tierd.verb("evict", expect=3)
+        assert key in said.stderr
+        assert key in tierd.log.read_text()
+        tiers.read_back(tierd, "t", sent)
+        tiers.until("the second copy", lambda: "segment copied again" in tierd.log.read_text())
+        tiers.until("nothing lost", lambda: not tierd.status()["problems"])
+        tiers.evict(tierd)
+        assert tierd.partition("t")["local_start"] > base
+        tiers.read_back(tierd, "t", sent)
+        assert tierd.stop() == 0
+        (tmp_path / "data.tierd" / "catalog.sqlite").unlink()  # who knows the bucket alone reads the same
+        tierd.start()
+        tiers.read_back(tierd, "t", sent)
+        assert tierd.stop() == 0
+
+
+def test_what_neither_tier_has_is_named(tmp_path: Path) -> None:
+    remotely = bucket.in_folder(tmp_path / "bucket")
+    with running(tmp_path / "data", remotely.url, *SMALL, *HEALTH) as tierd:
+        tiers.fill(tierd, "t", 3)
+        tiers.copy(tierd, roll=True)
+        tiers.evict(tierd)
+        key = sorted(key for key in remotely.objects() if key.endswith(".log"))[1]
+        _harm(remotely, key, "deleted")
+        assert "cannot be read from it" in tierd.verb("evict", expect=3).stderr
+        for _ in range(2):
+            (problem,) = tierd.status()["problems"]
+            assert (problem["kind"], problem["where"]) == ("lost in bucket", "t-0")
+            assert "the disk does not have them either" in tiers.http(tierd, "/health")
+            assert 'tierd_problems{kind="lost in bucket"} 1.0' in tiers.http(tierd, "/metrics")
+            assert tierd.partition("t")["waiting"]["reason"] == "lost"
+            assert tierd.stop() == 0
+            tierd.start()

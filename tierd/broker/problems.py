@@ -17,6 +17,7 @@ class Kind(StrEnum):
     WAITING = "waiting"
     UNREADABLE = "unreadable"
     LOST = "lost"
+    LOST_IN_BUCKET = "lost in bucket"
     REFUSED = "refused"
     UNCLEANABLE = "uncleanable"
     UNIDENTIFIED = "unidentified"
@@ -54,6 +55,8 @@ def _of_partition(partition: Partition, now_ms: int) -> Iterator[Problem]:
         yield Problem(Kind.UNREADABLE, name, f"offset {partition.unreadable[0]}: {partition.unreadable[1]}")
     for start, stop in logged.gaps:
         yield Problem(Kind.LOST, name, lost_offsets(start, stop))
+    for start, stop in partition.remote.lost if partition.remote is not None else ():
+        yield Problem(Kind.LOST_IN_BUCKET, name, _lost_in_bucket(start, stop, logged.local_start))
     if partition.reads_refused(now_ms):
         yield Problem(Kind.REFUSED, name, "reads from the bucket have not been answered for 30 s: they are refused")
     if (why := logged.compaction.problem) is not None:
@@ -62,6 +65,11 @@ def _of_partition(partition: Partition, now_ms: int) -> Iterator[Problem]:
 
 def lost_offsets(start: int, stop: int) -> str:
     return f"offsets {start} to {stop - 1} are lost"
+
+
+def _lost_in_bucket(start: int, stop: int, local_start: int) -> str:
+    here = "they are copied again from the disk" if start >= local_start else "the disk does not have them either"
+    return f"offsets {start} to {stop - 1} were copied and are not whole in the bucket any more: {here}"
 
 
 def _elsewhere(partitions: Partitions) -> Iterator[Problem]:

@@ -91,6 +91,8 @@ class FileTier:
                 )
 
     async def by_time(self, part: PartitionId, timestamp_ms: int, *, start: int, stop: int) -> TimestampOffset | None:
+        if self.gate is not None:
+            await self.gate.wait()
         for record in self._records(part, start, stop):
             if record.timestamp_ms >= timestamp_ms:
                 return TimestampOffset(record.offset, record.timestamp_ms, 1)

@@ -11,7 +11,7 @@ from broker.client import T0, Client, batch, offsets_of
 from broker.file_tier import FileTier
 from broker.running import Running, running
 from tierd.base.errors import CorruptFile, RemoteUnavailable
-from tierd.broker import remote_reads
+from tierd.broker import list_offsets, remote_reads
 from tierd.remote.view import Claim, ClaimState
 from tierd.wire.errors import ErrorCode
 
@@ -244,6 +244,19 @@ def test_times_over_both_tiers(tiered: Running) -> None:
             assert client.list_offsets("t", T0 + 10 * n).offset == 3 * n
         assert client.list_offsets("t", -3).offset == 59
         assert client.list_offsets("t", T0 + 10_000).offset == -1
+
+
+def test_a_time_is_not_waited_for_until_the_client_gives_up(tiered: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert list_offsets.REMOTE_WAIT_S <= 10, "Java's clients give a connection up after 30 s"
+    monkeypatch.setattr(list_offsets, "REMOTE_WAIT_S", 0.2)
+    assert isinstance(tiered.tier, FileTier)
+    tiered.tier.gate = asyncio.Event()
+    with Client(tiered.address) as client:
+        assert client.list_offsets("t", T0).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert client.list_offsets("t", T0, version=10, timeout=60_000).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert client.list_offsets("t", T0, version=10, timeout=50).error_code == ErrorCode.REQUEST_TIMED_OUT
+        tiered.call(tiered.tier.gate.set)
+        assert client.list_offsets("t", T0).offset == 0
 
 
 def test_a_slow_bucket_gives_an_empty_answer_and_the_read_is_kept(tiered: Running) -> None:

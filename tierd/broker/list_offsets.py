@@ -18,8 +18,8 @@ from tierd.wire.header import RequestHeader
 
 LATEST, EARLIEST, LARGEST_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 _FIRST_VERSION = {LATEST: 1, EARLIEST: 1, LARGEST_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
-REMOTE_WAIT_S = 30.0
-"""Longest wait for the bucket when the request (below version 10) does not say."""
+REMOTE_WAIT_S = 10.0
+"""Longest wait for the bucket: a client gives the connection up after 30 s, and others wait behind this answer."""
 ROWS_A_TURN = 16
 """Partitions of one request looked at, or asked of the bucket, at a time."""
 
@@ -41,20 +41,31 @@ class ListOffsets:
     async def __call__(self, header: RequestHeader, request: Any) -> dict[str, object]:
         committed = getattr(request, "isolation_level", 0) == 1
         timeout = getattr(request, "timeout", None)
-        wait_s = REMOTE_WAIT_S if timeout is None else max(timeout.total_seconds(), 0.0)
-        deadline = asyncio.get_running_loop().time() + wait_s if wait_s else None
+        asked_s = 0.0 if timeout is None else max(timeout.total_seconds(), 0.0)  # 0: it does not say (below version 10)
+        shorter = 0.0 < asked_s < REMOTE_WAIT_S
+        deadline = asyncio.get_running_loop().time() + (asked_s if shorter else REMOTE_WAIT_S)
+        late = ErrorCode.REQUEST_TIMED_OUT if shorter else ErrorCode.KAFKA_STORAGE_ERROR
         topics = []
         for name, wanted in _once_each(request.topics).items():
             rows: list[Row] = []
             left = iter(wanted.items())
             while some := list(itertools.islice(left, ROWS_A_TURN)):
-                found = [self._row(header.version, name, index, asked, committed, deadline) for index, asked in some]
+                found = [
+                    self._row(header.version, name, index, asked, committed, deadline, late) for index, asked in some
+                ]
                 rows += await asyncio.gather(*found)
             topics.append({"name": name, "partitions": rows})
         return {"topics": topics}
 
     async def _row(
-        self, version: int, topic: str, index: int, asked: Any | None, committed: bool, deadline: float | None
+        self,
+        version: int,
+        topic: str,
+        index: int,
+        asked: Any | None,
+        committed: bool,
+        deadline: float,
+        late: ErrorCode,
     ) -> Row:
         if asked is None:
             return _failed(index, ErrorCode.INVALID_REQUEST)
@@ -71,7 +82,7 @@ class ListOffsets:
             async with asyncio.timeout_at(deadline):
                 found = await self._find(partition, asked.timestamp, committed)
         except TimeoutError:
-            return _failed(index, ErrorCode.REQUEST_TIMED_OUT)
+            return _failed(index, late)
         except RemoteUnavailable:
             return _failed(index, ErrorCode.KAFKA_STORAGE_ERROR)
         except (TierdError, OSError) as error:

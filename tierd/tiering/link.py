@@ -266,6 +266,11 @@ class TierLink:
         if not self.ready:
             raise RemoteUnavailable("the tierer is being started")
 
+    def _must_answer(self) -> None:
+        self._must_be_ready()
+        if self.heart.silence is not None:
+            raise RemoteUnavailable(self.heart.silence)
+
     # --- RemoteTier --------------------------------------------------------------------------------------------------
     @property
     def claim(self) -> Claim:
@@ -293,21 +298,19 @@ class TierLink:
         return LogSlice(spans, sum(span.length for span in spans), reply.aborted, reply.stop, release)
 
     async def by_time(self, part: PartitionId, timestamp_ms: int, *, start: int, stop: int) -> TimestampOffset | None:
-        self._must_be_ready()
-        reply = await self._ask(lambda n: m.ByTime(n, part, timestamp_ms, start, stop))
-        found: TimestampOffset | None = reply.found
-        return found
+        return await self._time(lambda n: m.ByTime(n, part, timestamp_ms, start, stop))
 
     async def largest_timestamp(self, part: PartitionId, *, start: int, stop: int) -> TimestampOffset | None:
-        self._must_be_ready()
-        reply = await self._ask(lambda n: m.LargestTimestamp(n, part, start, stop))
-        found: TimestampOffset | None = reply.found
+        return await self._time(lambda n: m.LargestTimestamp(n, part, start, stop))
+
+    async def _time(self, make: Callable[[int], m.Message]) -> TimestampOffset | None:
+        self._must_answer()
+        found: TimestampOffset | None = (await self._ask(make)).found
         return found
 
     async def seed(self, part: PartitionId) -> Seed:
         self._must_be_ready()
-        reply = await self._ask(lambda n: m.GetSeed(n, part))
-        seed: Seed = reply.seed
+        seed: Seed = (await self._ask(lambda n: m.GetSeed(n, part))).seed
         return seed
 
     async def publish_head(self, part: PartitionId) -> None:
@@ -320,9 +323,7 @@ class TierLink:
         return self._remotes.get(part)
 
     async def status(self) -> dict[PartitionId, RemoteStatus]:
-        self._must_be_ready()
-        if self.heart.silence is not None:
-            raise RemoteUnavailable(self.heart.silence)
+        self._must_answer()
         reply = await self._ask(m.GetStatus)
         return {row.remote.id: row for row in reply.rows}
 

@@ -8,15 +8,21 @@ from typing import Any
 
 from kit.clock import FakeClock
 from tierd.broker.connection import Answer, Connection
-from tierd.broker.server import Limits, Server
+from tierd.broker.server import Server
+from tierd.config.model import Listener
 
 READERS = ThreadPoolExecutor(2)
 Handler = Callable[[memoryview, Connection], Answer]
 
 
+def limited(**given: int) -> Listener:
+    """The listener's settings, with numbers that would be too small outside of tests, too."""
+    return Listener.model_construct(**given)
+
+
 @asynccontextmanager
 async def serving(handler: Handler, **limits: int) -> AsyncIterator[tuple[Server, str, int]]:
-    served = Server(handler, Limits(**limits), FakeClock(), READERS)
+    served = Server(handler, limited(**limits), FakeClock(), READERS)
     host, port = served.listen("127.0.0.1", 0)
     try:
         yield served, host, port

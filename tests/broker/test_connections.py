@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from broker.serving import READERS, answer_of, client, echo, framed, run, serving
+from broker.serving import READERS, answer_of, client, echo, framed, limited, run, serving
 from kit.clock import FakeClock
 from tierd.broker import server
 from tierd.broker.connection import Answer, Connection
 from tierd.broker.sending import Reply
-from tierd.broker.server import Limits, Server
+from tierd.broker.server import Server
 
 
 def test_answers_come_in_order_however_the_bytes_arrive() -> None:
@@ -126,7 +126,7 @@ def test_large_requests_share_the_buffer_limit_and_all_get_through() -> None:
             most = max(most, served.buffered_bytes)
             return [framed(b"%d" % len(frame))]
 
-        limits = {"max_frame_bytes": 3_100_000, "max_buffered_bytes": 5_000_000}
+        limits = {"max_frame_bytes": 3_100_000, "max_in_flight_bytes": 5_000_000}
         async with serving(measured, **limits) as (served, host, port):
 
             async def one() -> None:
@@ -154,7 +154,7 @@ def test_idle_connections_are_closed_and_busy_ones_are_not() -> None:
             await let_go.wait()
             return [framed(b"done")]
 
-        served = Server(lambda frame, connection: later(), Limits(idle_ms=1000), clock, READERS)
+        served = Server(lambda frame, connection: later(), limited(idle_ms=1000), clock, READERS)
         at = served.listen("127.0.0.1", 0)
         async with client(*at) as (idle, idle_writer), client(*at) as (busy, writer):
             writer.write(framed(b"x"))
@@ -175,7 +175,7 @@ def test_idle_connections_are_closed_and_busy_ones_are_not() -> None:
 def test_stalled_large_requests_make_room_for_others() -> None:
     async def scenario() -> None:
         clock = FakeClock()
-        limits = Limits(max_buffered_bytes=200_000)
+        limits = limited(max_in_flight_bytes=200_000)
         served = Server(echo, limits, clock, READERS)
         at = served.listen("127.0.0.1", 0)
         async with client(*at) as (first, stuck), client(*at) as (reader, writer):
@@ -204,7 +204,7 @@ def test_stop_lets_answers_out_and_takes_no_more() -> None:
             await let_go.wait()
             return [framed(b"last words")]
 
-        served = Server(lambda frame, connection: later(), Limits(), FakeClock(), READERS)
+        served = Server(lambda frame, connection: later(), limited(), FakeClock(), READERS)
         at = served.listen("127.0.0.1", 0)
         async with client(*at) as (idle, idle_writer), client(*at) as (reader, writer):
             writer.write(framed(b"x") + framed(b"y"))

@@ -5,13 +5,13 @@ import socket
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from broker.serving import READERS, answer_of, client, echo, framed, run
+from broker.serving import READERS, answer_of, client, echo, framed, limited, run
 from kit.clock import FakeClock
 from tierd.broker import server
-from tierd.broker.server import Limits, Server
+from tierd.broker.server import Server
 
 MIB = 1024 * 1024
-LIMITS = Limits(max_buffered_bytes=2 * MIB, max_frame_bytes=MIB, idle_ms=600_000)
+LIMITS = limited(max_in_flight_bytes=2 * MIB, max_frame_bytes=MIB, idle_ms=600_000)
 """896 KiB are shared, of which large requests may use half; seats of 256 KiB in all."""
 
 
@@ -95,7 +95,7 @@ def test_those_who_stand_still_while_others_wait_are_closed() -> None:
 def test_one_byte_now_and_then_is_no_progress() -> None:
     async def scenario() -> None:
         clock = FakeClock()
-        served = Server(echo, Limits(idle_ms=1000), clock, READERS)
+        served = Server(echo, limited(idle_ms=1000), clock, READERS)
         async with client(*served.listen("127.0.0.1", 0)) as (reader, writer):
             writer.write(framed(bytes(100))[:50])
             for _ in range(3):
@@ -138,7 +138,7 @@ def test_a_peer_that_resets_with_requests_behind_the_one_in_work_is_noticed() ->
                 ended.set()
             return b""
 
-        served = Server(lambda frame, connection: forever(), Limits(), FakeClock(), READERS)
+        served = Server(lambda frame, connection: forever(), limited(), FakeClock(), READERS)
         async with client(*served.listen("127.0.0.1", 0)) as (_, writer):
             writer.write(framed(b"x"))
             await begun.wait()
@@ -157,7 +157,7 @@ def test_a_peer_that_resets_with_requests_behind_the_one_in_work_is_noticed() ->
 
 def test_more_requests_than_a_turn_takes_do_not_pile_up() -> None:
     async def scenario() -> None:
-        served = Server(lambda frame, connection: None, Limits(), FakeClock(), READERS)
+        served = Server(lambda frame, connection: None, limited(), FakeClock(), READERS)
         async with client(*served.listen("127.0.0.1", 0)) as (_, writer):
             connection_bytes = 0
             for _ in range(8):

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from broker.serving import READERS, answer_of, client, framed, run, serving, talking
+from broker.serving import READERS, answer_of, client, framed, limited, run, serving, talking
 from kit.clock import FakeClock
 from tierd.broker import sending
 from tierd.broker.connection import Answer, Connection
 from tierd.broker.sending import ColdRead, Reply, resident_until
-from tierd.broker.server import Limits, Server
+from tierd.broker.server import Server
 from tierd.storage.view import FileSpan, LogSlice
 
 
@@ -130,7 +130,7 @@ def test_a_client_that_does_not_take_its_answer_is_closed_and_its_slices_release
             begun.set()
             return spans_reply(fd, [(0, len(content))] * 4, released)
 
-        served = Server(handler, Limits(idle_ms=1000), clock, READERS)
+        served = Server(handler, limited(idle_ms=1000), clock, READERS)
         with socket.create_connection(served.listen("127.0.0.1", 0)) as sock:
             sock.setblocking(False)
             await asyncio.get_running_loop().sock_sendall(sock, framed(b"x"))

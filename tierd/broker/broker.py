@@ -13,7 +13,7 @@ from tierd.broker.parts import Parts
 from tierd.broker.ports import Looker, RemoteTier, Worker
 from tierd.broker.registry import Registry
 from tierd.broker.sending import ReadFailed
-from tierd.broker.server import Limits, Server
+from tierd.broker.server import Server
 from tierd.broker.status import status
 from tierd.config.model import Settings
 
@@ -52,7 +52,7 @@ class Broker:
         control = handlers(parts, cluster_id, self.advertised)
         self.server = Server(
             Dispatch(parts.produce, parts.fetch, control, parts.counters),
-            _limits(settings),
+            settings.listener,
             clock,
             parts.read_threads,
             self._read_failed,
@@ -141,13 +141,3 @@ class Broker:
         assert self.address is not None
         told = self.settings.listener.advertise(self.address[1])
         return told.host, told.port
-
-
-def _limits(settings: Settings) -> Limits:
-    listener = settings.listener
-    return Limits(
-        max_connections=listener.max_connections,
-        max_frame_bytes=listener.max_frame_bytes,
-        max_buffered_bytes=listener.max_in_flight_bytes,
-        idle_ms=listener.idle_ms,
-    )

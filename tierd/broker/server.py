@@ -6,7 +6,6 @@ import logging
 import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
-from dataclasses import dataclass
 
 from tierd.base import descriptors
 from tierd.base.clock import Clock
@@ -14,6 +13,7 @@ from tierd.base.errors import StartRefused
 from tierd.broker.connection import Connection, Serve
 from tierd.broker.room import Room
 from tierd.broker.sending import ReadFailed
+from tierd.config.model import Listener
 
 log = logging.getLogger(__name__)
 
@@ -30,24 +30,13 @@ _ACCEPTS_A_TURN = 64
 _OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """What all clients together and each alone may take."""
-
-    max_connections: int = 10_000
-    max_frame_bytes: int = 100 * 1024 * 1024
-    max_buffered_bytes: int = 512 * 1024 * 1024
-    """Receive buffers over all connections, but for the 4 KiB that each has anyway."""
-    idle_ms: int = 600_000
-
-
 class Server:
     """One listening socket. Loop thread only."""
 
     def __init__(
         self,
         serve: Serve,
-        limits: Limits,
+        limits: Listener,
         clock: Clock,
         readers: Executor,
         read_failed: Callable[[ReadFailed], None] = lambda _: None,
@@ -60,7 +49,7 @@ class Server:
         self._readers = readers
         self.read_failed = read_failed
         self._connections: dict[Connection, None] = {}
-        self.room: Room[Connection] = Room(limits.max_buffered_bytes, limits.max_frame_bytes)
+        self.room: Room[Connection] = Room(limits.max_in_flight_bytes, limits.max_frame_bytes)
         self._most = min(limits.max_connections, descriptors.for_sockets() or limits.max_connections)
         self._letting_in = False
         self._trimmed_s = -_TRIM_EVERY_S

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from tierd.config.kinds import BYTES, MILLIS, Number
 from tierd.config.section import Section, Setting
-from tierd.config.topic import DAY_MS, HOUR_MS, MIB
+from tierd.config.topic import DAY_MS, HOUR_MS, MAX_PARTITIONS, MIB
 
 
 class Groups(Section):
@@ -83,7 +83,7 @@ class Transactions(Section):
         int,
         Setting(
             "transaction.state.log.num.partitions",
-            Number(1, 100_000),
+            Number(1, MAX_PARTITIONS),
             "Partitions of __transaction_state when it is made.",
         ),
     ] = 50

@@ -284,14 +284,34 @@ def _contradictions(settings: Settings) -> Iterator[Problem]:
         yield Problem(
             "listener.max.in.flight.bytes", str(listener.max_in_flight_bytes), "must hold listener.max.frame.bytes"
         )
-    for data in settings.data_dirs:
-        if settings.state_dir == data or data in settings.state_dir.parents:
-            yield Problem("state", _quoted(settings.state_dir), f"must not lie in the data directory {data}")
+    http = settings.http.address
+    if http is not None and not http.is_loopback and not listener.allow_anonymous:
+        yield Problem(
+            "http.address",
+            _quoted(http),
+            "others can reach it and are not authenticated: set listener.allow.anonymous=true if that is meant",
+        )
+    yield from _places_in_the_way(settings)
     yield from _bucket_in_the_way(settings)
     defaults = settings.topic_defaults
     for topic in ("", *settings.topics):
         place = f'topics."{topic}"' if topic else "defaults"
         yield from (Problem(place, None, reason) for reason in defaults.conflicts(topic))
+
+
+def _places_in_the_way(settings: Settings) -> Iterator[Problem]:
+    """Each directory must lie apart from the others, and be one. Of several data directories one may be broken."""
+    for data in settings.data_dirs:
+        if settings.state_dir == data or data in settings.state_dir.parents:
+            yield Problem("state", _quoted(settings.state_dir), f"must not lie in the data directory {data}")
+        for above in settings.data_dirs:
+            if above in data.parents:
+                yield Problem("data", _quoted(data), f"must not lie in the data directory {above}")
+    alone = settings.data_dirs if len(settings.data_dirs) == 1 else ()
+    for path, place in [("state", settings.state_dir), *(("data", data) for data in alone)]:
+        there = next((one for one in (place, *place.parents) if os.path.lexists(one)), place)
+        if not there.is_dir():
+            yield Problem(path, _quoted(place), f"{there} is not a directory")
 
 
 def _bucket_in_the_way(settings: Settings) -> Iterator[Problem]:

@@ -18,7 +18,7 @@ from tierd.config.places import Address, Bucket, HostPort, Place, Places, Secret
 from tierd.config.resolve import TopicDefaults
 from tierd.config.section import Section, Setting
 from tierd.config.state_files import CONTROL_SOCKET
-from tierd.config.topic import DAY_MS, GIB, HOUR_MS, KIB, MIB
+from tierd.config.topic import DAY_MS, GIB, HOUR_MS, KIB, MAX_PARTITIONS, MIB
 
 _LISTEN = HostPort("127.0.0.1", 9092)
 
@@ -253,12 +253,16 @@ class Settings(Section):
     ] = True
     num_partitions: Annotated[
         int,
-        Setting("num.partitions", Number(1, 100_000), "Partitions of a topic that is made without saying how many."),
+        Setting(
+            "num.partitions", Number(1, MAX_PARTITIONS), "Partitions of a topic that is made without saying how many."
+        ),
     ] = 1
     offsets_topic_partitions: Annotated[
         int,
         Setting(
-            "offsets.topic.num.partitions", Number(1, 100_000), "Partitions of __consumer_offsets when it is made."
+            "offsets.topic.num.partitions",
+            Number(1, MAX_PARTITIONS),
+            "Partitions of __consumer_offsets when it is made.",
         ),
     ] = 50
     disk_reserve_bytes: Annotated[

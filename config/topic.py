@@ -7,6 +7,8 @@ MIB = 1024 * KIB
 GIB = 1024 * MIB
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
+MAX_PARTITIONS = 10_000
+"""Of one topic, whoever makes it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

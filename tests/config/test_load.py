@@ -145,7 +145,7 @@ retention.ms = 1
         "remote.s3.secret.access.key: a secret on a command line can be read by everyone here: "
         "put it in tierd.toml or the environment",
         "data = [7]: not a path (path, or list of paths)",
-        "num.partitions = 0: Value must be at least 1 (whole number, 1 to 100000)",
+        "num.partitions = 0: Value must be at least 1 (whole number, 1 to 10000)",
         'listener.max.frame.bytes = "1MB": write MiB: sizes are binary (size such as 64MiB, 16KiB to 1GiB)',
         'remote.url = "ftp://x": not a bucket\'s URL (s3://BUCKET/PREFIX or file:DIR)',
     ]
@@ -162,6 +162,11 @@ retention.ms = 1
         ({"data": (Path("a"), Path("b"))}, "several data directories"),
         ({"data": (Path("/proc"),)}, "is a mount point"),
         ({"state": Path("d/inside"), "data": (Path("d"),)}, "must not lie in the data directory"),
+        ({"state": Path("s"), "data": (Path("d"), Path("d/sub"))}, "must not lie in the data directory"),
+        ({"state": Path(__file__)}, "is not a directory"),
+        ({"state": Path(__file__) / "below"}, "is not a directory"),
+        ({"state": Path("s"), "data": (Path(__file__),)}, "is not a directory"),
+        ({"sets": ("http.address=0.0.0.0:0",)}, "listener.allow.anonymous=true"),
         ({"sets": ("local.retention.ms=2d", "retention.ms=1d")}, "Value must not be more than retention.ms"),
         ({"sets": ("listener.max.in.flight.bytes=1MiB",)}, "must hold listener.max.frame.bytes"),
     ],

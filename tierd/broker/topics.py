@@ -15,6 +15,7 @@ from tierd.broker.partitions import Partitions, Topic
 from tierd.broker.ports import RemoteTier
 from tierd.broker.registry import TopicRow
 from tierd.config.resolve import is_internal
+from tierd.config.topic import MAX_PARTITIONS
 from tierd.config.topic_names import collision_key, problem
 from tierd.config.topic_rules import TopicConfigError
 from tierd.storage.log import Log
@@ -22,8 +23,6 @@ from tierd.wire.errors import ErrorCode
 
 log = logging.getLogger(__name__)
 
-MAX_PARTITIONS = 10_000
-"""Of one topic, when it is made."""
 _A_TURN = 64
 """Partitions made side by side, and then served."""
 _THREADS = 4

@@ -74,7 +74,13 @@ class Opened:
 
         Raises StartRefused, DiskFull, OSError, and what `on_progress` raises; then `close` what is open.
         """
-        make_folder(self.disk, self.settings.state_dir)
+        try:
+            make_folder(self.disk, self.settings.state_dir)
+        except OSError as error:
+            raise StartRefused(
+                f"the state directory {self.settings.state_dir} cannot be made: {error.strerror}; say --state DIR"
+            ) from error
+        ballast.look(self.settings.state_dir)
         self._registry = open_registry(self.settings.state_dir / REGISTRY)
         self._directories.lock(self._lock, self._registry)
         self._directories.check(self.registry, self.settings.state_dir)

@@ -43,6 +43,23 @@ def test_what_may_not_be_committed() -> None:
     run(scenario())
 
 
+def test_what_does_not_fit_a_batch_is_refused_as_kafka_does() -> None:
+    """A real Kafka 4.3.1: 200 offsets with 4,000 bytes of metadata each hold, 300 get UNKNOWN_SERVER_ERROR."""
+
+    async def scenario() -> None:
+        rig = Rig()
+        assert await error_of_commit(rig, commit(9, 4)) == ErrorCode.NONE
+        held = rig.coordinator.held_bytes
+        for rig.log.max_batch_bytes in (41, 130):  # there is no need to write it out for the first
+            assert await error_of_commit(rig, commit(9, 5, metadata="m" * 80)) == ErrorCode.UNKNOWN_SERVER_ERROR
+        assert rig.coordinator.held_bytes == held
+        rows = await fetched(rig, [{"name": "t1", "partition_indexes": [0]}], 9)
+        assert rows["t1", 0].committed_offset == 4
+        rig.coordinator.close()
+
+    run(scenario())
+
+
 def test_a_retention_time_of_the_clients_own_is_kept() -> None:
     async def scenario() -> None:
         rig = Rig()

@@ -27,15 +27,7 @@ from tierd.broker.groups.consumer.group import ConsumerGroup
 from tierd.broker.groups.consumer.model import ConsumerState
 from tierd.broker.groups.consumer.records import difference
 from tierd.broker.groups.machine import Group
-from tierd.broker.groups.model import (
-    Action,
-    GroupLimits,
-    Join,
-    JoinAnswer,
-    Persist,
-    StoredGroup,
-    SyncAnswer,
-)
+from tierd.broker.groups.model import Action, GroupLimits, Join, JoinAnswer, Persist, StoredGroup, SyncAnswer
 from tierd.broker.groups.ports import OFFSETS_TOPIC, OffsetsLog
 from tierd.broker.groups.replay import Replay
 from tierd.broker.groups.shard import Shard
@@ -65,7 +57,7 @@ class NotReady(TierdError):
 
 
 class GroupTooLarge(TierdError):
-    """The group's record is larger than the offsets topic takes; asking again changes nothing."""
+    """What is written at once would be larger than the offsets topic takes; asking again changes nothing."""
 
 
 class NoRoom(TierdError):
@@ -242,17 +234,23 @@ class Coordinator:
         return None
 
     def commit(self, shard: Shard, group_id: str, commits: Commits) -> None:
-        """Write offsets, then let them be seen. Raises NotReady, NoRoom; then none of them holds."""
+        """Write offsets, then let them be seen. Raises NotReady, NoRoom, GroupTooLarge; then none of them holds."""
+        self.check_number(group_id, len(commits))
         growth_bytes = self.growth_bytes(shard, group_id, commits)
         self.take(growth_bytes, group_id)
         try:
-            written_at = self.write(shard, commit_rows(group_id, commits))
-        except NotReady:
+            written_at = self.write(shard, commit_rows(group_id, commits), self.most_record_bytes)
+        except (NotReady, GroupTooLarge):
             self.held_bytes -= growth_bytes
             raise
         held = shard.commits.setdefault(group_id, {})
         for at, (place, commit) in enumerate(commits.items(), written_at):
             held[place] = replace(commit, written_at=at)
+
+    def check_number(self, group_id: str, count: int) -> None:
+        """Raises GroupTooLarge when so many offsets do not fit one batch, however short they are."""
+        if weight.least_bytes(group_id, count) > self.most_record_bytes:
+            raise GroupTooLarge(f"{count} offsets, {OFFSETS_TOPIC} takes {self.most_record_bytes} bytes at a time")
 
     def growth_bytes(self, shard: Shard, group_id: str, commits: Commits) -> int:
         """How much more the group's offsets take with *commits*."""

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from tierd.broker.groups.codec import Commit, CommitKey
 from tierd.broker.groups.consumer.model import Place
-from tierd.broker.groups.coordinator import Coordinator, NoRoom, NotReady
+from tierd.broker.groups.coordinator import Coordinator, GroupTooLarge, NoRoom, NotReady
 from tierd.broker.groups.ports import Topics
 from tierd.broker.groups.shard import Shard
 from tierd.broker.turns import in_turns
@@ -69,6 +69,9 @@ class OffsetHandlers:
             except NoRoom as error_now:
                 log.warning("offsets refused", extra={"group": request.group_id, "why": str(error_now)})
                 errors |= dict.fromkeys(good, ErrorCode.POLICY_VIOLATION)
+            except GroupTooLarge as error_now:
+                log.warning("offsets refused", extra={"group": request.group_id, "why": str(error_now)})
+                errors |= dict.fromkeys(good, ErrorCode.UNKNOWN_SERVER_ERROR)
         return {"topics": [await committed(topic, errors) for topic in request.topics]}
 
     def _may_commit(self, shard: Shard, request: Any, version: int) -> ErrorCode:

@@ -4,7 +4,7 @@ import logging
 from typing import Any
 
 from tierd.base.ids import TopicPartition
-from tierd.broker.groups.coordinator import Coordinator, NoRoom, NotReady
+from tierd.broker.groups.coordinator import Coordinator, GroupTooLarge, NoRoom, NotReady
 from tierd.broker.groups.offset_handlers import Fields, OffsetHandlers, Wanted, committed
 from tierd.broker.groups.ports import OFFSETS_TOPIC
 from tierd.broker.groups.shard import Shard
@@ -65,6 +65,9 @@ class TxnOffsets:
         except NoRoom as error:
             log.warning("offsets refused", extra={"group": request.group_id, "why": str(error)})
             return ErrorCode.POLICY_VIOLATION
+        except GroupTooLarge as error:
+            log.warning("offsets refused", extra={"group": request.group_id, "why": str(error)})
+            return ErrorCode.UNKNOWN_SERVER_ERROR
         return ErrorCode.NONE
 
     async def _verify(self, shard: Shard, request: Any, version: int) -> ErrorCode:

@@ -19,15 +19,17 @@ class TransactionalOffsets:
     def commit(self, shard: Shard, group_id: str, commits: Commits, producer: tuple[int, int]) -> None:
         """Write *commits* as part of the transaction of *producer* (id, epoch).
 
-        Raises NotReady, NoRoom and ProducerFenced; then none of them is part of it.
+        Raises NotReady, NoRoom, GroupTooLarge and ProducerFenced; then none of them is part of it.
         """
+        self._coordinator.check_number(group_id, len(commits))
         places = {place: CommitKey(group_id, *place) for place in commits}
         grown_bytes = sum(weight.commit_bytes(place[0], commit) for place, commit in commits.items())
         known = [shard.pending.get(producer[0], key) for key in places.values()]
         growth_bytes = grown_bytes - sum(weight.commit_bytes(p[0], c) for p, c in zip(places, known, strict=True) if c)
         self._coordinator.take(growth_bytes, group_id)
         try:
-            written_at = self._coordinator.write(shard, commit_rows(group_id, commits), producer=producer)
+            most_bytes = self._coordinator.most_record_bytes
+            written_at = self._coordinator.write(shard, commit_rows(group_id, commits), most_bytes, producer)
         except TierdError:
             self._coordinator.held_bytes -= growth_bytes
             raise

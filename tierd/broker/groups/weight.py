@@ -16,6 +16,8 @@ _STORED_MEMBER_BYTES: Final = 24
 """Lengths and times of a member in the group's record."""
 _PROTOCOL_BYTES: Final = 160
 _COMMIT_BYTES: Final = 400
+_LEAST_COMMIT_BYTES: Final = 41
+"""Of the record of an offset, without the group's name."""
 
 
 class Speaker(Protocol):
@@ -49,6 +51,11 @@ def _names(who: Speaker, member_id: str) -> int:
 def commits_bytes(commits: Mapping[tuple[str, int], Commit], places: Iterable[tuple[str, int]]) -> int:
     """What those of *commits* take that are at *places*."""
     return sum(commit_bytes(place[0], commits[place]) for place in places if place in commits)
+
+
+def least_bytes(group_id: str, count: int) -> int:
+    """What the records of so many offsets take at least."""
+    return count * (_LEAST_COMMIT_BYTES + len(group_id))
 
 
 def commit_bytes(topic: str, commit: Commit) -> int:

@@ -80,7 +80,6 @@ class Opened:
             raise StartRefused(
                 f"the state directory {self.settings.state_dir} cannot be made: {error.strerror}; say --state DIR"
             ) from error
-        ballast.look(self.settings.state_dir)
         self._registry = open_registry(self.settings.state_dir / REGISTRY)
         self._directories.lock(self._lock, self._registry)
         self._directories.check(self.registry, self.settings.state_dir)

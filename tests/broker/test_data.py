@@ -352,13 +352,18 @@ def test_corrupt_remote_data_is_an_error_of_that_partition_alone(tiered: Running
         assert (new.error_code, offsets_of(new.records)) == (0, [0, 1, 2])
 
 
+def of_both_tiers(client: Client) -> list[tuple[str, int, int, int]]:
+    """What to fetch: a partition that begins in the bucket, and one that is here, with four batches."""
+    client.create("fresh")
+    for _ in range(4):
+        client.produce("fresh", batch())
+    return [("t", 0, 0, 1 << 20), ("fresh", 0, 0, 1 << 20)]
+
+
 def test_budget_spans_tiers(tiered: Running) -> None:
     size = len(batch())
     with Client(tiered.address) as client:
-        client.create("fresh")
-        for _ in range(4):
-            client.produce("fresh", batch())
-        wanted = [("t", 0, 0, 1 << 20), ("fresh", 0, 0, 1 << 20)]
+        wanted = of_both_tiers(client)
         old, new = client.fetch_many(wanted, max_bytes=5 * size)
         assert len(new.records) + len(old.records or b"") <= 5 * size
 
@@ -367,10 +372,7 @@ def test_neither_tier_starves_the_other(tiered: Running) -> None:
     """The client's order decides who comes first when not everything fits."""
     size = len(batch())
     with Client(tiered.address) as client:
-        client.create("fresh")
-        for _ in range(4):
-            client.produce("fresh", batch())
-        wanted = [("t", 0, 0, 1 << 20), ("fresh", 0, 0, 1 << 20)]
+        wanted = of_both_tiers(client)
         old, new = client.fetch_many(wanted, max_bytes=2 * size)
         assert (len(old.records), len(new.records or b"")) == (2 * size, 0)
         new, old = client.fetch_many(wanted[::-1], max_bytes=2 * size)

@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from tierd.base.errors import WorkerGone
 from tierd.base.ids import TopicPartition
 from tierd.broker import looking
 from tierd.broker.produce_gate import ProduceGate
+from tierd.broker.transactions.ports import Question
 from tierd.storage.batch import encode_batch
 from tierd.storage.compression import Codec
 from tierd.storage.look import SHORT_RECORDS, Look, Verdict, look_at_bytes
@@ -311,13 +312,12 @@ class Coordinator:
     def __init__(self, ongoing: int) -> None:
         self.left = ongoing
 
-    def covers(self, *question: object) -> bool:
+    def covers(self, question: Question) -> bool:
         self.left -= 1
         return self.left >= 0
 
-    async def verify(self, *question: Any, add: bool) -> Mapping[TopicPartition, ErrorCode]:
-        partitions: Iterable[TopicPartition] = question[3]
-        return dict.fromkeys(partitions, ErrorCode.TRANSACTION_ABORTABLE)
+    async def verify(self, question: Question, *, add: bool) -> Mapping[TopicPartition, ErrorCode]:
+        return dict.fromkeys(question.partitions, ErrorCode.TRANSACTION_ABORTABLE)
 
 
 @pytest.mark.parametrize(("ongoing", "error"), [(1, ErrorCode.INVALID_TXN_STATE), (2, ErrorCode.NONE)])

@@ -11,6 +11,7 @@ from broker.file_tier import FileTier
 from broker.running import Running, running
 from tierd.base.ids import TopicPartition
 from tierd.broker.markers import Markers
+from tierd.broker.transactions.ports import Marker
 from tierd.remote.view import Claim, ClaimState
 from tierd.wire.api import ApiKey
 from tierd.wire.errors import ErrorCode
@@ -157,7 +158,7 @@ def test_offsets_that_cannot_be_read_wait_and_the_rest_goes_on(broker: Running, 
         UnreadableOffsets(),
         appended=broker.broker.housekeeping.appended,
     )
-    done = broker.run(markers.write(producer_id, epoch, 0, True, [OFFSETS, T]))
+    done = broker.run(markers.write(Marker(producer_id, epoch, 0, commit=True), [OFFSETS, T]))
     assert done == {OFFSETS: ErrorCode.NOT_LEADER_OR_FOLLOWER, T: ErrorCode.NONE}
     assert broker.log("t").last_stable == 3
 

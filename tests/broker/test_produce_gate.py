@@ -9,7 +9,8 @@ import pytest
 from broker.client import Client, batch
 from broker.running import Running, running
 from tierd.base.ids import TopicPartition
-from tierd.broker.produce_gate import ProduceGate, Question
+from tierd.broker.produce_gate import ProduceGate
+from tierd.broker.transactions.ports import Question
 from tierd.wire.api import ApiKey
 from tierd.wire.errors import ErrorCode
 
@@ -120,10 +121,10 @@ def test_the_same_request_after_the_end_is_asked_about_again(client: Client) -> 
 )
 def test_each_version_hears_what_it_knows(broker: Running, found: ErrorCode, version: int, told: ErrorCode) -> None:
     class Coordinator:
-        def covers(self, *asked: object) -> bool:
+        def covers(self, asked: Question) -> bool:
             return False
 
-        async def verify(self, *asked: object, add: bool) -> dict[TopicPartition, ErrorCode]:
+        async def verify(self, asked: Question, *, add: bool) -> dict[TopicPartition, ErrorCode]:
             assert add == (version >= 12)
             return {T: found}
 

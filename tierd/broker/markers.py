@@ -13,6 +13,7 @@ from tierd.broker.groups.ports import OFFSETS_TOPIC
 from tierd.broker.partition import Partition
 from tierd.broker.partitions import Partitions
 from tierd.broker.ports import RemoteTier
+from tierd.broker.transactions.ports import Marker
 from tierd.broker.turns import in_turns
 from tierd.remote.view import ClaimState
 from tierd.storage.errors import StorageFailed
@@ -54,25 +55,15 @@ class Markers:
         self._offsets = offsets
         self._appended = appended
 
-    async def write(
-        self,
-        producer_id: int,
-        producer_epoch: int,
-        coordinator_epoch: int,
-        commit: bool,
-        partitions: Iterable[TopicPartition],
-        *,
-        raised: bool = False,
-    ) -> dict[TopicPartition, ErrorCode]:
-        """See the protocol. *raised*: the end has raised the epoch, a transaction that is open must be older."""
+    async def write(self, marker: Marker, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, ErrorCode]:
+        """See the protocol."""
         done: dict[TopicPartition, ErrorCode] = {}
         waits: list[tuple[TopicPartition, Awaitable[None]]] = []
         async for place in in_turns(partitions, _A_TURN):
             if place.topic == OFFSETS_TOPIC and not await self._offsets.ready(place.partition):
                 done[place] = ErrorCode.NOT_LEADER_OR_FOLLOWER  # as Kafka: its groups are still to be read
                 continue
-            marker = (producer_id, producer_epoch, coordinator_epoch)
-            done[place], durable = self._append(place, marker, commit=commit, raised=raised)
+            done[place], durable = self._append(place, marker)
             if durable is not None:
                 waits.append((place, durable))
         for place, durable in waits:
@@ -82,9 +73,7 @@ class Markers:
                 done[place] = code_of(error)
         return done
 
-    def _append(
-        self, place: TopicPartition, marker: tuple[int, int, int], *, commit: bool, raised: bool
-    ) -> tuple[ErrorCode, Awaitable[None] | None]:
+    def _append(self, place: TopicPartition, marker: Marker) -> tuple[ErrorCode, Awaitable[None] | None]:
         """The outcome, and what to wait for where the topic's settings ask for it."""
         partition = self._partitions.get(place.topic, place.partition)
         if partition is None:
@@ -93,12 +82,14 @@ class Markers:
             return ErrorCode.KAFKA_STORAGE_ERROR, None
         logged = partition.log
         try:
-            wrote = logged.end_transaction(*marker, commit=commit, now_ms=self._clock.now_ms(), raised=raised)
+            wrote = logged.end_transaction(
+                *marker[:3], commit=marker.commit, now_ms=self._clock.now_ms(), raised=marker.raised
+            )
         except (TierdError, OSError) as error:
             log.warning("transaction not ended", extra={"partition": str(partition), "why": str(error)})
             return code_of(error), None
         if wrote and place.topic == OFFSETS_TOPIC:
-            self._offsets.ended(place.partition, marker[0], commit=commit)
+            self._offsets.ended(place.partition, marker.producer_id, commit=marker.commit)
         if wrote:
             self._appended(partition)
         return ErrorCode.NONE, self._commits.wait(partition) if logged.commits and logged.commit_due else None

@@ -20,8 +20,8 @@ from tierd.broker.looking import Behind, TooMuchWaits
 from tierd.broker.partition import Partition
 from tierd.broker.partitions import Partitions
 from tierd.broker.ports import RemoteTier
-from tierd.broker.produce_gate import ProduceGate, Question, Refusals
-from tierd.broker.transactions.ports import Verifier
+from tierd.broker.produce_gate import ProduceGate, Refusals
+from tierd.broker.transactions.ports import Question, Verifier
 from tierd.remote.view import ClaimState
 from tierd.storage.errors import AppendRefused, StorageFailed, TransactionRefused
 from tierd.storage.look import LongLook, Look, Looking, look_briefly

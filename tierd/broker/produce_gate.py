@@ -6,11 +6,10 @@ of a transaction in a partition the coordinator is asked. In between nothing is 
 
 import struct
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
 
 from tierd.base.ids import TopicPartition
 from tierd.broker.partitions import Partitions
-from tierd.broker.transactions.ports import Verifier
+from tierd.broker.transactions.ports import Question, Verifier
 from tierd.storage.header import ATTRIBUTES_AT, HEADER_BYTES, TRANSACTIONAL
 from tierd.storage.log import Log
 from tierd.wire.errors import ErrorCode
@@ -27,15 +26,6 @@ _UNREACHABLE = frozenset(
 Refusals = Mapping[TopicPartition, ErrorCode]
 
 
-class Question(NamedTuple):
-    """What the coordinator must be asked before the request's batches may be appended."""
-
-    transactional_id: str
-    producer_id: int
-    producer_epoch: int
-    partitions: tuple[TopicPartition, ...]
-
-
 class ProduceGate:
     """Loop thread only."""
 
@@ -44,7 +34,7 @@ class ProduceGate:
         self._verifier = verifier
 
     def question(self, request: ProduceRequest, version: int) -> tuple[Question | None, Refusals]:
-        """What to ask, None: nothing; and what is refused without asking."""
+        """What to ask before anything is appended, None: nothing; and what is refused without asking."""
         assert request.transactional_id is not None
         producers: set[tuple[int, int]] = set()
         asked: list[TopicPartition] = []
@@ -64,7 +54,7 @@ class ProduceGate:
         if not asked:
             return None, refused
         question = Question(request.transactional_id, *producers.pop(), tuple(asked))
-        return None if self._verifier.covers(*question) else question, refused
+        return None if self._verifier.covers(question) else question, refused
 
     def goes_on(self, topic: str, index: int, batch: memoryview) -> bool:
         """Whether *batch* belongs to a transaction that its partition knows: then nobody need be asked."""
@@ -76,7 +66,7 @@ class ProduceGate:
 
     async def ask(self, question: Question, version: int) -> Refusals:
         """What may not be appended; the rest may, until the next await."""
-        found = await self._verifier.verify(*question, add=version >= _ADDS_FROM)
+        found = await self._verifier.verify(question, add=version >= _ADDS_FROM)
         return {place: _as_produce_knows(error, version) for place, error in found.items()}
 
     async def refusal(

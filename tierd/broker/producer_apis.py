@@ -6,6 +6,7 @@ from typing import Any
 from tierd.base.ids import TopicPartition
 from tierd.broker.markers import Markers
 from tierd.broker.partitions import Partitions
+from tierd.broker.transactions.ports import Marker
 from tierd.config.topic_names import problem
 from tierd.storage.snapshot import ProducerEntry
 from tierd.wire.errors import ErrorCode
@@ -28,14 +29,14 @@ class WriteTxnMarkers:
 
     async def _write(self, marker: Any) -> Fields:
         places = [TopicPartition(topic.name, index) for topic in marker.topics for index in topic.partition_indexes]
-        done = await self._markers.write(
+        end = Marker(
             marker.producer_id,
             marker.producer_epoch,
             marker.coordinator_epoch,
             marker.transaction_result,
-            places,
             raised=getattr(marker, "transaction_version", 0) >= _RAISES_EPOCHS,
         )
+        done = await self._markers.write(end, places)
         topics = [
             {
                 "name": topic.name,

@@ -1,8 +1,7 @@
 """What groups are told of transactions."""
 
-from collections.abc import Iterable
-
 from tierd.base.ids import TopicPartition
+from tierd.broker.transactions.ports import Question
 from tierd.wire.errors import ErrorCode
 
 
@@ -13,11 +12,9 @@ class OneTransaction:
         self.answer = answer
         self.asked: list[tuple[str, bool]] = []
 
-    def covers(self, transactional_id: str, producer_id: int, epoch: int, partitions: Iterable[TopicPartition]) -> bool:
+    def covers(self, question: Question) -> bool:
         return False
 
-    async def verify(
-        self, transactional_id: str, producer_id: int, epoch: int, partitions: Iterable[TopicPartition], *, add: bool
-    ) -> dict[TopicPartition, ErrorCode]:
-        self.asked += [(str(place), add) for place in partitions]
-        return {} if self.answer is ErrorCode.NONE else dict.fromkeys(partitions, self.answer)
+    async def verify(self, question: Question, *, add: bool) -> dict[TopicPartition, ErrorCode]:
+        self.asked += [(str(place), add) for place in question.partitions]
+        return {} if self.answer is ErrorCode.NONE else dict.fromkeys(question.partitions, self.answer)

@@ -14,6 +14,7 @@ from tierd.broker.transactions.codec import decode_key, decode_transaction
 from tierd.broker.transactions.coordinator import Limits, Transactions
 from tierd.broker.transactions.machine import TV2, Producer, Refused
 from tierd.broker.transactions.model import State, Transaction
+from tierd.broker.transactions.ports import Marker
 from tierd.storage.batch import patch, walk
 from tierd.storage.records import iter_records
 from tierd.wire.errors import ErrorCode
@@ -124,24 +125,17 @@ class MemoryMarkers:
         self.asked = 0
         self.epochs: list[int] = []
 
-    async def write(
-        self,
-        producer_id: int,
-        producer_epoch: int,
-        coordinator_epoch: int,
-        commit: bool,
-        partitions: Iterable[TopicPartition],
-    ) -> dict[TopicPartition, ErrorCode]:
+    async def write(self, marker: Marker, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, ErrorCode]:
         self.asked += 1
-        self.epochs.append(coordinator_epoch)
+        self.epochs.append(marker.coordinator_epoch)
+        row = marker.producer_id, marker.producer_epoch, marker.commit
         answers = {}
         for tp in partitions:
             await asyncio.sleep(0)
             answers[tp] = self.errors.get(tp, ErrorCode.NONE)
-            marker = (producer_id, producer_epoch, commit)
-            if answers[tp] is ErrorCode.NONE and marker not in self.written.setdefault(tp, []):
+            if answers[tp] is ErrorCode.NONE and row not in self.written.setdefault(tp, []):
                 self.steps.before()
-                self.written[tp].append(marker)
+                self.written[tp].append(row)
                 self.steps.done()
         return answers
 

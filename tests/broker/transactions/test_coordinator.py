@@ -8,6 +8,7 @@ import pytest
 from tierd.base.errors import DiskFull
 from tierd.broker.transactions.machine import TV2, Producer
 from tierd.broker.transactions.model import State
+from tierd.broker.transactions.ports import Question
 from tierd.wire.errors import ErrorCode
 
 from .rig import TIMEOUT_MS, A, B, Cut, Rig, S, Steps, begin, refusal, run
@@ -175,7 +176,7 @@ def test_a_transaction_that_takes_too_long_is_aborted() -> None:
         producer = await begin(rig)
         rig.clock.advance(TIMEOUT_MS)
         await rig.transactions.step()
-        assert rig.transactions.covers("x", producer.id, 0, [A])
+        assert rig.transactions.covers(Question("x", producer.id, 0, [A]))
         rig.clock.advance(1)
         await rig.transactions.step()
         await rig.until("x", S.COMPLETE_ABORT)
@@ -221,22 +222,22 @@ def test_what_produce_is_told() -> None:
     async def work(rig: Rig) -> None:
         verify = rig.transactions.verify
         mapping, fenced = ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.PRODUCER_FENCED
-        assert await verify("x", 1, 0, [A, B], add=True) == {A: mapping, B: mapping}
+        assert await verify(Question("x", 1, 0, [A, B]), add=True) == {A: mapping, B: mapping}
         producer = Producer(*await rig.transactions.init("x", TIMEOUT_MS, None))
-        assert await verify("x", producer.id, 0, [A], add=False) == {A: ErrorCode.TRANSACTION_ABORTABLE}
-        assert await verify("x", producer.id, 1, [A], add=True) == {A: fenced}
-        assert await verify("x", producer.id, 0, [A], add=True) == {}
-        assert await verify("x", producer.id, 0, [A, B], add=False) == {B: ErrorCode.TRANSACTION_ABORTABLE}
-        assert rig.transactions.covers("x", producer.id, 0, [A])
+        assert await verify(Question("x", producer.id, 0, [A]), add=False) == {A: ErrorCode.TRANSACTION_ABORTABLE}
+        assert await verify(Question("x", producer.id, 1, [A]), add=True) == {A: fenced}
+        assert await verify(Question("x", producer.id, 0, [A]), add=True) == {}
+        assert await verify(Question("x", producer.id, 0, [A, B]), add=False) == {B: ErrorCode.TRANSACTION_ABORTABLE}
+        assert rig.transactions.covers(Question("x", producer.id, 0, [A]))
         for other in [("y", producer.id, 0), ("x", producer.id + 1, 0), ("x", producer.id, 1)]:
-            assert not rig.transactions.covers(*other, [A])
-        assert not rig.transactions.covers("x", producer.id, 0, [A, B])
+            assert not rig.transactions.covers(Question(*other, [A]))
+        assert not rig.transactions.covers(Question("x", producer.id, 0, [A, B]))
         rig.markers.errors[A] = ErrorCode.KAFKA_STORAGE_ERROR
         await rig.transactions.end("x", producer, commit=True, version=TV2)
         busy = ErrorCode.CONCURRENT_TRANSACTIONS
-        assert not rig.transactions.covers("x", producer.id, 0, [A])
-        assert await verify("x", producer.id, 1, [A], add=True) == {A: busy}
-        assert await verify("x", producer.id, 1, [A], add=False) == {A: busy}
+        assert not rig.transactions.covers(Question("x", producer.id, 0, [A]))
+        assert await verify(Question("x", producer.id, 1, [A]), add=True) == {A: busy}
+        assert await verify(Question("x", producer.id, 1, [A]), add=False) == {A: busy}
         rig.markers.errors.clear()
 
     run(work)

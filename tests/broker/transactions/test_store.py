@@ -8,6 +8,7 @@ from tierd.base.errors import DiskFull
 from tierd.base.ids import TopicPartition
 from tierd.broker.transactions.coordinator import EXPIRY_MS
 from tierd.broker.transactions.machine import LAST_EPOCH, TV2, Producer
+from tierd.broker.transactions.ports import Question
 from tierd.storage.errors import StorageFailed
 from tierd.wire.errors import ErrorCode
 
@@ -29,13 +30,13 @@ def test_nothing_is_told_before_it_is_durable() -> None:
     async def work(rig: Rig) -> None:
         producer = Producer(*await rig.transactions.init("x", TIMEOUT_MS, None))
         disk = await slow(rig)
-        adding = asyncio.create_task(rig.transactions.verify("x", producer.id, 0, [A], add=True))
+        adding = asyncio.create_task(rig.transactions.verify(Question("x", producer.id, 0, [A]), add=True))
         await appended(disk, 1)
-        assert not rig.transactions.covers("x", producer.id, 0, [A])
+        assert not rig.transactions.covers(Question("x", producer.id, 0, [A]))
         assert not adding.done()
         disk[0].set_result(None)
         assert await adding == {}
-        assert rig.transactions.covers("x", producer.id, 0, [A])
+        assert rig.transactions.covers(Question("x", producer.id, 0, [A]))
         ending = asyncio.create_task(rig.transactions.end("x", producer, commit=True, version=TV2))
         await appended(disk, 2)
         for _ in range(10):
@@ -86,7 +87,7 @@ def test_a_disk_that_fails_changes_nothing() -> None:
         await appended(disk, 1)
         disk[0].set_exception(StorageFailed("the disk is gone"))
         assert await refusal(adding) is away
-        assert not rig.transactions.covers("x", producer.id, 0, [A])
+        assert not rig.transactions.covers(Question("x", producer.id, 0, [A]))
         rig.log.slow = None
         rig.log.fails = DiskFull("below the reserve")
         assert await refusal(rig.transactions.add("x", producer, [A], version=TV2)) is away
@@ -120,7 +121,7 @@ def test_a_topic_that_cannot_be_read_or_made() -> None:
         rig.log.unreadable = True
         away = ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert await refusal(rig.transactions.init("x", TIMEOUT_MS, None)) is away
-        assert await rig.transactions.verify("x", 1, 0, [A], add=True) == {A: away}
+        assert await rig.transactions.verify(Question("x", 1, 0, [A]), add=True) == {A: away}
         rig.log.made = True
         assert await refusal(rig.transactions.init("x", TIMEOUT_MS, None)) is away
         assert await refusal(rig.transactions.listed()) is away

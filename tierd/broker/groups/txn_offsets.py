@@ -9,7 +9,7 @@ from tierd.broker.groups.offset_handlers import Fields, OffsetHandlers, Wanted, 
 from tierd.broker.groups.ports import OFFSETS_TOPIC
 from tierd.broker.groups.shard import Shard
 from tierd.broker.groups.txn_store import TransactionalOffsets
-from tierd.broker.transactions.ports import Verifier
+from tierd.broker.transactions.ports import Question, Verifier
 from tierd.storage.errors import ProducerFenced
 from tierd.wire.errors import ErrorCode
 from tierd.wire.header import RequestHeader
@@ -72,10 +72,10 @@ class TxnOffsets:
 
     async def _verify(self, shard: Shard, request: Any, version: int) -> ErrorCode:
         place = TopicPartition(OFFSETS_TOPIC, shard.index)
-        producer = request.transactional_id, request.producer_id, request.producer_epoch
-        if self._verifier.covers(*producer, (place,)):
+        question = Question(request.transactional_id, request.producer_id, request.producer_epoch, (place,))
+        if self._verifier.covers(question):
             return ErrorCode.NONE
-        found = await self._verifier.verify(*producer, (place,), add=version >= _ADDS_FROM)
+        found = await self._verifier.verify(question, add=version >= _ADDS_FROM)
         return _as_clients_know(found.get(place, ErrorCode.NONE), version)
 
     def _may_commit(self, shard: Shard, request: Any) -> ErrorCode:

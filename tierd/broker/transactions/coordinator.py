@@ -16,7 +16,7 @@ from tierd.base.logs import Doubling
 from tierd.broker.transactions import machine
 from tierd.broker.transactions.machine import TV2, FreshId, Producer, Refused
 from tierd.broker.transactions.model import State, Transaction
-from tierd.broker.transactions.ports import Markers, StateLog
+from tierd.broker.transactions.ports import Marker, Markers, Question, StateLog
 from tierd.broker.transactions.store import Entry, NotReady, Store
 from tierd.wire.errors import ErrorCode
 
@@ -112,29 +112,20 @@ class Transactions:
             await asyncio.wait({entry.ending}, timeout=MARKERS_WAIT_S)
         return value.told
 
-    def covers(
-        self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Iterable[TopicPartition]
-    ) -> bool:
+    def covers(self, question: Question) -> bool:
         """See `ports.Verifier`."""
-        entry = self._store.entries.get(transactional_id)
+        entry = self._store.entries.get(question.transactional_id)
         value = None if entry is None else entry.value
         return (
             value is not None
             and value.state is State.ONGOING
-            and (value.producer_id, value.producer_epoch) == (producer_id, producer_epoch)
-            and value.partitions.issuperset(partitions)
+            and (value.producer_id, value.producer_epoch) == (question.producer_id, question.producer_epoch)
+            and value.partitions.issuperset(question.partitions)
         )
 
-    async def verify(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        partitions: Iterable[TopicPartition],
-        *,
-        add: bool,
-    ) -> Mapping[TopicPartition, ErrorCode]:
+    async def verify(self, question: Question, *, add: bool) -> Mapping[TopicPartition, ErrorCode]:
         """See `ports.Verifier`."""
+        transactional_id, producer_id, producer_epoch, partitions = question
         given, wanted = Producer(producer_id, producer_epoch), frozenset(partitions)
         try:
             if not add:
@@ -144,8 +135,7 @@ class Transactions:
         except Refused as error:
             return dict.fromkeys(wanted, error.code)
         # Something else may have had its turn since: a time-out.
-        still = self.covers(transactional_id, producer_id, producer_epoch, wanted)
-        return {} if still else dict.fromkeys(wanted, ErrorCode.CONCURRENT_TRANSACTIONS)
+        return {} if self.covers(question) else dict.fromkeys(wanted, ErrorCode.CONCURRENT_TRANSACTIONS)
 
     async def describe(self, transactional_id: str) -> Transaction | None:
         """What is known of an id. Raises Refused."""
@@ -171,9 +161,8 @@ class Transactions:
         left = set(value.partitions)
 
         async def write_markers() -> None:
-            told = await self._markers.write(
-                value.producer_id, value.producer_epoch, self._epoch(), value.commits, sorted(left)
-            )
+            marker = Marker(value.producer_id, value.producer_epoch, self._epoch(), value.commits)
+            told = await self._markers.write(marker, sorted(left))
             left.difference_update(tp for tp, code in told.items() if code in _DONE)
             if left:
                 raise NotReady(", ".join(f"{tp}: {told[tp].name}" for tp in sorted(left)))

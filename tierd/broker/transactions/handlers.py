@@ -16,6 +16,7 @@ from tierd.broker.key_hash import partition_of
 from tierd.broker.transactions.coordinator import Transactions
 from tierd.broker.transactions.listing import ListingHandlers
 from tierd.broker.transactions.machine import TV2, FreshId, Producer, Refused
+from tierd.broker.transactions.ports import Question
 from tierd.config.resolve import is_internal
 from tierd.wire.api import ApiKey
 from tierd.wire.errors import ErrorCode
@@ -108,7 +109,8 @@ class TransactionHandlers:
         wanted, given = _wanted(asked.topics), Producer(asked.producer_id, asked.producer_epoch)
         if not asked.verify_only:
             return await self._add(header, asked.transactional_id, given, wanted, version=TV2)
-        refused = await self._transactions.verify(asked.transactional_id, given.id, given.epoch, wanted, add=False)
+        question = Question(asked.transactional_id, given.id, given.epoch, wanted)
+        refused = await self._transactions.verify(question, add=False)
         return {tp: refused.get(tp, ErrorCode.NONE) for tp in wanted}
 
     async def _add(

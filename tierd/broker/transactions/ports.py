@@ -1,7 +1,7 @@
 """What the transaction coordinator needs of the broker (`StateLog`, `Markers`), and what it gives (`Verifier`)."""
 
-from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping
-from typing import Final, Protocol
+from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple, Protocol
 
 from tierd.base.ids import TopicPartition
 from tierd.wire.errors import ErrorCode
@@ -28,23 +28,36 @@ class StateLog(Protocol):
         """Whole batches from log start to log end, in pieces of about a MiB."""
 
 
+class Marker(NamedTuple):
+    """How a producer's transaction ends."""
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    commit: bool
+    raised: bool = False
+    """The end has raised the producer's epoch: a transaction that is open must be older."""
+
+
 class Markers(Protocol):
     """Ends a transaction where its records are: user topics and `__consumer_offsets` alike."""
 
-    async def write(
-        self,
-        producer_id: int,
-        producer_epoch: int,
-        coordinator_epoch: int,
-        commit: bool,
-        partitions: Iterable[TopicPartition],
-    ) -> Mapping[TopicPartition, ErrorCode]:
-        """Append one marker to each of *partitions*; answered when they are as durable as the topics ask for.
+    async def write(self, marker: Marker, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, ErrorCode]:
+        """Append *marker* to each of *partitions*; answered when it is as durable as the topics ask for.
 
         May be repeated: it is, after a crash, and for every partition whose answer was an error. A topic that was
         deleted answers UNKNOWN_TOPIC_OR_PARTITION, one where a later epoch has written INVALID_PRODUCER_EPOCH: both
         count as done. Every other error is tried again.
         """
+
+
+class Question(NamedTuple):
+    """Whether a producer's transaction has these partitions."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    partitions: Sequence[TopicPartition]
 
 
 class Verifier(Protocol):
@@ -53,21 +66,11 @@ class Verifier(Protocol):
     Append before the next await: until then the transaction goes on and its markers come after what is appended.
     """
 
-    def covers(
-        self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Iterable[TopicPartition]
-    ) -> bool:
-        """Whether all of *partitions* are in the ongoing transaction of exactly this producer: no need for `verify`."""
+    def covers(self, question: Question) -> bool:
+        """Whether all the partitions are in the ongoing transaction of exactly this producer: no need for `verify`."""
 
-    async def verify(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        partitions: Iterable[TopicPartition],
-        *,
-        add: bool,
-    ) -> Mapping[TopicPartition, ErrorCode]:
-        """Those of *partitions* that must not be written to, and why; empty: append to all (KIP-890).
+    async def verify(self, question: Question, *, add: bool) -> Mapping[TopicPartition, ErrorCode]:
+        """Those of the partitions that must not be written to, and why; empty: append to all (KIP-890).
 
         *add*: the client speaks TV2 (Produce 12, TxnOffsetCommit 5 and above), so the partitions become part of the
         transaction, durably, before this returns. Otherwise the client has added them before.

@@ -66,8 +66,10 @@ def test_a_dry_run_says_what_would_be_done(
     assert json.loads(ended.out)["planned"] == [row]
 
 
-def test_a_dry_run_neither_waits_nor_rolls(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert tierd(capsys, "copy", "--state", tmp_path / "s", "--dry-run", "--roll").code == 2
+def test_a_dry_run_goes_with_whatever_the_copy_would(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    with answering(tmp_path / "s", result(0, [])) as asked:
+        ended = tierd(capsys, "copy", "--state", tmp_path / "s", "--dry-run", "--roll", "--wait", "--timeout", "9")
+    assert (asked[0]["dry_run"], asked[0]["roll"], ended.code) == (True, True, 0)
 
 
 def test_an_error_of_the_daemon_keeps_its_code(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

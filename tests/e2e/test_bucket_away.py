@@ -28,7 +28,8 @@ def test_a_start_without_the_bucket_serves_and_evicts_nothing(tmp_path: Path) ->
         assert row["local_start"] == 0
         assert row["waiting"]["reason"] == "claim"
         assert daemon.verb("evict", expect=None).returncode == 5
-        assert daemon.verb("copy", "--wait", "--timeout", "2", expect=None).returncode == 5
+        for words in (("--wait", "--timeout", "2"), ("--wait", "--timeout", "2"), ("--dry-run",)):
+            assert daemon.verb("copy", *words, expect=None).returncode == 5
         assert daemon.stop(timeout_s=20) == 0
     finally:
         daemon.kill()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kit import cli, tiers
+from kit import cli, tiers, traffic
 from kit.daemon import Daemon, running
 from kit.golden import golden
 from tierd.base.ids import Uuid
@@ -94,6 +94,22 @@ def test_copy_without_wait_only_queues(tmp_path: Path, verb: Verb) -> None:
         tiers.until("what was queued is copied", lambda: tierd.partition("t")["copied_to"] == len(sent))
         assert verb(tierd, "evict").out.startswith("evicted: ")
         tiers.read_back(tierd, "t", sent)
+
+
+def test_a_dry_run_with_roll_says_what_the_copy_then_does(tmp_path: Path, verb: Verb) -> None:
+    with running(tmp_path / "data", f"file:{tmp_path / 'bucket'}", *SMALL) as tierd:
+        sent = tiers.fill(tierd, "t", 1)
+        tiers.copy(tierd, roll=True)
+        for _ in range(2):  # the second time the active segment has grown unseen
+            before = tierd.partition("t")
+            sent += traffic.stream("t", len(sent), len(sent) + 5, 100)
+            traffic.produce_confluent(tierd.address, "t", sent[-5:])
+            planned = verb(tierd, "copy", "--dry-run", "--roll", "--wait")
+            assert f"t-0: offsets {before['copied_to']} to {len(sent) - 1}: 1 segments" in planned.out
+            assert tierd.partition("t")["copied_to"] == before["copied_to"], "nothing was rolled or copied"
+        done = verb(tierd, "copy", "--roll", "--wait")
+        assert done.out.replace("copied", "would be copied") in planned.out
+        assert tierd.stop() == 0
 
 
 def test_a_hanging_transaction_is_named_and_gives_3(tmp_path: Path, verb: Verb) -> None:

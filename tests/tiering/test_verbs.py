@@ -80,6 +80,42 @@ def test_copy_says_that_the_bucket_does_not_answer(tmp_path: Path) -> None:
     drive(tmp_path, work)
 
 
+def test_a_dry_run_with_roll_counts_the_active_segment_and_names_the_bucket_that_is_away(tmp_path: Path) -> None:
+    async def work(bench: Bench) -> None:
+        view = bench.adopt("codec-none-0")
+        await bench.open(who())
+        await bench.copy()
+        (row,) = (await bench.tierer.verbs.plan("copy", roll=True)).planned
+        assert (row.start, row.stop, row.bytes) == (view.active_base, view.log_end, view.active_bytes)
+        bench.store.before = _away
+        plan = await bench.tierer.verbs.plan("copy", roll=True)
+        assert (plan.outcome, plan.planned) == (Outcome.UNAVAILABLE, (row,))
+        bench.store.before = lambda operation, key: None
+
+    drive(tmp_path, work)
+
+
+def test_a_copy_ends_alike_each_time_that_the_bucket_is_away(tmp_path: Path) -> None:
+    async def work(bench: Bench) -> None:
+        bench.adopt("codec-none-0")
+        await bench.open(who())
+        bench.tierer.state.options = replace(bench.options, retry_ms=600_000)  # one try for each verb
+        bench.store.before = _away
+        for _ in range(2):
+            result = await bench.tierer.verbs.copy(wait=True, timeout_ms=300, report=no_report)
+            assert result.outcome is Outcome.UNAVAILABLE
+            assert "503" in result.detail
+        result = await bench.tierer.verbs.copy(wait=True, timeout_ms=None, report=no_report)
+        assert result.outcome is Outcome.UNAVAILABLE, "the third failure in a row is enough, whoever saw the others"
+        bench.store.before = lambda operation, key: None
+
+    drive(tmp_path, work)
+
+
+def _away(operation: str, key: str) -> None:
+    raise RemoteUnavailable("S3 503")
+
+
 def test_a_segment_that_retention_took_while_it_was_copied_holds_nothing_up(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
         view = bench.adopt("codec-none-0")

@@ -137,6 +137,12 @@ class Housekeeping:
         """Flush closed segments of all tiered partitions and show them to the tierer now, not at the next tick."""
         await self.flush([partition for partition in self._partitions if partition.tiered])
 
+    def tell_active(self) -> None:
+        """Show the tierer how far the active segments of all tiered partitions are: else it hears of closed ones."""
+        for partition in self._partitions:
+            if partition.tiered and not partition.deleted and not partition.offline and partition.log.size_bytes:
+                partition.tell(self._tier)
+
     async def flush(self, partitions: Iterable[Partition]) -> None:
         """Make closed segments durable (and what flush.ms and flush.messages ask for), then tell the tierer of them."""
         for partition in partitions:

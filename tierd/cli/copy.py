@@ -31,14 +31,12 @@ def copy(
     """Copy to the bucket all that may be copied now.
 
     Without --wait it is queued, and the verb ends. Exit code 3 when something stays that may not be copied yet;
-    it is named, with the reason.
+    it is named, with the reason. With --dry-run nothing is rolled or copied: it says what would be.
     """
     if timeout_s is not None and not wait:
         raise click.UsageError("--timeout goes with --wait")
     if timeout_s is not None and not math.isfinite(timeout_s):
         raise click.UsageError("--timeout takes a number of seconds")
-    if dry_run and (wait or roll):
-        raise click.UsageError("--dry-run only looks: it neither waits nor rolls")
     socket = settings_at(config, data, state).control_socket
     timeout_ms = None if timeout_s is None else int(timeout_s * 1000)
     with verb_progress("copy") as show:

@@ -43,8 +43,11 @@ class Verbs:
     async def _copy(self, request: Request, progress: Progress) -> Answer:
         link = self._tiered()
         if request.get("dry_run"):
+            roll = bool(request.get("roll"))
             await self._broker.housekeeping.catch_up()
-            return _answer(await _unless(link.plan("copy"), lambda: link.trouble))
+            if roll:
+                self._broker.housekeeping.tell_active()
+            return _answer(await _unless(link.plan("copy", roll=roll), lambda: link.heart.silence))
         if request.get("roll"):
             await self._broker.housekeeping.roll()
         await self._broker.housekeeping.catch_up()  # "all" includes what was closed a moment ago

@@ -18,7 +18,7 @@ from tierd.tiering.buffers import PartBuffers
 from tierd.tiering.copier import Abandoned, Copier, CopierParts, Ownership
 from tierd.tiering.lifecycle import CopyState
 from tierd.tiering.opening import settle
-from tierd.tiering.plan import CopyFacts, CopyPlan, plan_copy, plan_mends, uncopied, why_waiting
+from tierd.tiering.plan import CopyFacts, CopyPlan, plan_copy, plan_mends, rolled, uncopied, why_waiting
 from tierd.tiering.rows import CatalogSegment
 from tierd.tiering.state import COMMIT_WITHIN_MS, TierState
 
@@ -107,8 +107,10 @@ class Copying:
                 attempt.timer.cancel()
             del self._attempts[part]
 
-    def plan(self, part: PartitionId) -> CopyPlan:
-        return plan_copy(self._state.views[part], self._facts(part))
+    def plan(self, part: PartitionId, *, roll: bool = False) -> CopyPlan:
+        """What is to be copied; with *roll* as if the active segment had been closed."""
+        view, facts = self._state.views[part], self._facts(part)
+        return plan_copy(rolled(view, facts.now_ms) if roll else view, facts)
 
     def mends(self, part: PartitionId) -> tuple[SegmentView, ...]:
         """Segments to copy again, because the bucket has lost them."""

@@ -372,16 +372,16 @@ class TierLink:
         """`tierd copy`; roll and flush first, and tell the views, when `--roll` asks for it."""
         return await self._run("copy", wait, timeout_ms, report)
 
-    async def plan(self, verb: str) -> VerbResult:
-        """What `copy` or `evict` would do now."""
-        return await self._run(verb, False, None, _no_report, dry=True)
+    async def plan(self, verb: str, *, roll: bool = False) -> VerbResult:
+        """What `copy` or `evict` would do now; *roll*: as if active segments were closed, as the views last told."""
+        return await self._run(verb, False, None, _no_report, dry=True, roll=roll)
 
     async def evict(self, *, report: Report = _no_report) -> VerbResult:
         """`tierd evict`."""
         return await self._run("evict", True, None, report)
 
     async def _run(
-        self, verb: str, wait: bool, timeout_ms: int | None, report: Report, *, dry: bool = False
+        self, verb: str, wait: bool, timeout_ms: int | None, report: Report, *, dry: bool = False, roll: bool = False
     ) -> VerbResult:
         self._must_be_ready()
         numbers: list[int] = []
@@ -389,7 +389,7 @@ class TierLink:
         def make(number: int) -> m.Message:
             numbers.append(number)
             self._reports[number] = report
-            return m.Run(number, verb, wait, timeout_ms, dry)
+            return m.Run(number, verb, wait, timeout_ms, dry, roll)
 
         try:
             reply = await self._ask(make)

@@ -90,13 +90,15 @@ class GetStatus:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The verb `copy` or `evict`; Progress notices, then Ran. *dry*: only what it would do."""
+    """The verb `copy` or `evict`; Progress notices, then Ran. *dry*: only what it would do, with *roll* as if the
+    active segments had been closed."""
 
     call: int
     verb: str
     wait: bool
     timeout_ms: int | None
     dry: bool
+    roll: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,6 +77,22 @@ def plan_copy(view: PartitionView, state: CopyFacts) -> CopyPlan:
     return CopyPlan(tuple(ready), _behind_closed(view, ready))
 
 
+def rolled(view: PartitionView, now_ms: int) -> PartitionView:
+    """*view* as it will be once its active segment has been closed and flushed."""
+    if not view.active_bytes:
+        return view
+    active = SegmentView(
+        base=view.active_base,
+        next_base=view.log_end,
+        size_bytes=view.active_bytes,
+        largest_timestamp_ms=None,
+        append_ms=now_ms,
+    )
+    return replace(
+        view, closed=(*view.closed, active), active_base=view.log_end, active_bytes=0, recovery_point=view.log_end
+    )
+
+
 def plan_mends(
     view: PartitionView, state: CopyFacts, lost: Iterable[tuple[int, int]]
 ) -> tuple[tuple[SegmentView, ...], tuple[tuple[int, int], ...]]:

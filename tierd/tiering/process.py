@@ -244,7 +244,7 @@ class Process:
 
         verbs = self._open_tierer().verbs
         if message.dry:
-            return m.Ran(message.call, await verbs.plan(message.verb))
+            return m.Ran(message.call, await verbs.plan(message.verb, roll=message.roll))
         if message.verb == "evict":
             return m.Ran(message.call, await verbs.evict(report))
         return m.Ran(message.call, await verbs.copy(wait=message.wait, timeout_ms=message.timeout_ms, report=report))

@@ -9,6 +9,7 @@ from enum import StrEnum
 from tierd.base.errors import RemoteUnavailable
 from tierd.base.ids import PartitionId
 from tierd.remote.view import ClaimState, Waiting
+from tierd.remote.watched import WatchedStore
 from tierd.storage.view import PartitionView, SegmentView
 from tierd.tiering.copying import Copying
 from tierd.tiering.retention import Retention
@@ -16,7 +17,9 @@ from tierd.tiering.state import TierState
 
 _LOOK_S = 0.2
 _TRIES = 3
-"""So many failures in a row, and the verb says that the bucket does not answer."""
+"""So many failures in a row, the last one during the verb, and the verb says that the bucket does not answer."""
+_ANSWER_S = 10
+"""A bucket that says nothing for so long counts as one that does not answer."""
 _STUCK = frozenset({"pinned", "paused", "lost"})
 
 
@@ -85,8 +88,11 @@ class Verbs:
         self._retention = retention
 
     # --- dry runs ----------------------------------------------------------------------------------------------------
-    async def plan(self, verb: str) -> VerbResult:
-        """What `copy` or `evict` would do now; nothing is copied, rolled or dropped."""
+    async def plan(self, verb: str, *, roll: bool = False) -> VerbResult:
+        """What `copy` or `evict` would do now; nothing is copied, rolled or dropped.
+
+        *roll*: as if the active segments had been closed. A bucket that does not answer changes the outcome only.
+        """
         refused = self._unclaimed() if verb == "copy" else await self._may_not_evict()
         if refused is not None:
             return refused
@@ -95,7 +101,7 @@ class Verbs:
         try:
             for view in list(self._state.views.values()):
                 if verb == "copy":
-                    segments = (*self._copying.mends(view.id), *self._copying.plan(view.id).segments)
+                    segments = (*self._copying.mends(view.id), *self._copying.plan(view.id, roll=roll).segments)
                 else:
                     segments = await self._retention.evictable(view.id)
                 if segments:
@@ -106,6 +112,8 @@ class Verbs:
         if verb == "evict":
             left = [row for row in left if row.waiting.reason == "lost"]
         outcome, detail = _lost_or_done(left)
+        if not await self._answers():
+            outcome, detail = Outcome.UNAVAILABLE, self._state.claim.detail or "the bucket does not answer"
         return VerbResult(
             outcome=outcome,
             detail=detail,
@@ -114,6 +122,12 @@ class Verbs:
             left=tuple(left),
             planned=tuple(rows),
         )
+
+    async def _answers(self) -> bool:
+        try:
+            return await asyncio.wait_for(self._state.owned(), _ANSWER_S)
+        except TimeoutError:
+            return False
 
     # --- copy --------------------------------------------------------------------------------------------------------
     async def copy(self, *, wait: bool, timeout_ms: int | None, report: Report) -> VerbResult:
@@ -132,7 +146,7 @@ class Verbs:
             async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
                 outcome, detail = await self._until_copied(before, begun, done, report)
         except TimeoutError:
-            outcome, detail = Outcome.TIMEOUT, f"not done after {timeout_ms} ms"
+            outcome, detail = self._not_done(f"not done after {timeout_ms} ms")
         finally:
             self._copying.totals.finished.remove(done.set)
         totals = self._copying.totals
@@ -153,7 +167,7 @@ class Verbs:
                 return unclaimed.outcome, unclaimed.detail
             busy = [part for part in self._state.views if self._busy(part)]
             self._report(busy, begun, report)
-            broken = [part for part in busy if self._copying.failures(part) - before.get(part, 0) >= _TRIES]
+            broken = [part for part in busy if self._fails(part, before.get(part, 0))]
             if busy and len(broken) == len(busy):
                 return self._verdict(broken[0])
             if not busy:
@@ -162,6 +176,23 @@ class Verbs:
             done.clear()
             with suppress(TimeoutError):
                 await asyncio.wait_for(done.wait(), _LOOK_S)
+
+    def _fails(self, part: PartitionId, before: int) -> bool:
+        """Again and again, this time too: the pauses after earlier failures are long, and nobody waits for another."""
+        failures = self._copying.failures(part)
+        return failures > before and failures >= _TRIES
+
+    def _not_done(self, detail: str) -> tuple[Outcome, str]:
+        """The time is over: because of the bucket, when nothing that is left to do gets an answer from it."""
+        busy = [part for part in self._state.views if self._busy(part)]
+        errors = [self._copying.error(part) for part in busy]
+        away = next((error for error in errors if isinstance(error, RemoteUnavailable)), None)
+        if away is not None and all(isinstance(error, RemoteUnavailable) for error in errors):
+            return Outcome.UNAVAILABLE, f"{detail}: {away}"
+        store = self._state.bucket.store
+        if busy and isinstance(store, WatchedStore) and store.calls.silent_ms >= 1000 * _ANSWER_S:
+            return Outcome.UNAVAILABLE, f"{detail}: the bucket has not answered for {store.calls.silent_ms // 1000} s"
+        return Outcome.TIMEOUT, detail
 
     def _verdict(self, part: PartitionId) -> tuple[Outcome, str]:
         error = self._copying.error(part)

@@ -40,7 +40,8 @@ package: $(READY)
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "tierd needs Python 3.11 or newer: make PYTHON=...")'
 	test -x $(RUN) || $(PYTHON) -m venv $(VENV)
-	$(RUN) -m pip install -q -e '.[dev,demo]'
+	@echo "installing tierd and what it needs into $(VENV): a few minutes, once"
+	if [ -t 1 ]; then quiet=; else quiet=-q; fi; $(RUN) -m pip install $$quiet -e '.[dev,demo]'
 	touch $(READY)
 
 clean:

@@ -1,5 +1,6 @@
 """Exit codes and the one helpful line for a wrong argument."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -68,9 +69,19 @@ def test_a_place_without_a_daemon(capsys: pytest.CaptureFixture[str], tmp_path: 
     assert ended.err.count("\n") == 1
 
 
+@pytest.mark.parametrize("verb", ["status", "copy", "evict"])
+def test_programs_get_an_error_object(capsys: pytest.CaptureFixture[str], tmp_path: Path, verb: str) -> None:
+    ended = tierd(capsys, verb, "--data", tmp_path / "data", "--json")
+    told = json.loads(ended.out)
+    assert (ended.code, told["exit"]) == (1, 1)
+    assert told["error"].startswith("no tierd runs there")
+    assert ended.err == f"tierd: {told['error']}\n"
+    ended = tierd(capsys, verb, "--wrong", "--json")
+    assert json.loads(ended.out)["exit"] == ended.code == 2
+
+
 def test_an_operating_system_error_is_no_traceback(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    ended = tierd(capsys, "status", "--data", tmp_path / "file" / "below", "--state", tmp_path / "file")
+    ended = tierd(capsys, "status", "--state", tmp_path / ("too-long" * 100))
     assert ended.code == 1
     assert ended.err.startswith("tierd: ")
 

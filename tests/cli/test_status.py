@@ -2,13 +2,16 @@
 
 import json
 import shutil
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from kit.cli import answering, tierd
 from kit.golden import golden
+from tierd.cli.status import table_of
 
 COLUMNS = {
     "topic",
@@ -55,6 +58,30 @@ def test_a_running_daemon_answers(capsys: pytest.CaptureFixture[str], tmp_path: 
     assert "10.0 MiB" in ended.out
     assert "1d 2h" in ended.out
     assert ended.out.rstrip().endswith("active: only the active segment is left")
+
+
+LONG = [{**ROW, "topic": "t" * 249}, {**ROW, "waiting": {"reason": "retrying", "detail": "[why] " * 100}}, ROW]
+
+
+def test_one_long_name_does_not_push_the_others_apart(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    with answering(tmp_path / "s", {"result": {**DOCUMENT, "partitions": LONG}, "exit": 0}):
+        lines = tierd(capsys, "status", "--state", tmp_path / "s").out.splitlines()
+    assert lines[2].startswith("t" * 249 + "-3 "), "nothing is cut in a pipe"
+    assert lines[3].endswith("[why]")
+    assert len(lines[4]) < 160
+
+
+def test_a_terminal_sees_all_of_it_within_its_width() -> None:
+    rows = [["orders-3", "0", "70", "80", "90", "1.5 KiB", "10.0 MiB", "1d 2h", "active: [why] " * 9]]
+    rows.append(["t" * 249 + "-3", *rows[0][1:]])
+    console = Console(width=80, file=StringIO())
+    console.print(table_of(rows))
+    assert isinstance(console.file, StringIO)
+    lines = console.file.getvalue().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert "".join(line[:12].strip() for line in lines).endswith("t" * 249 + "-3")
+    assert sum("10.0 MiB" in line for line in lines) == 2
+    assert sum("[why]" in line for line in lines) == 18
 
 
 def test_json_is_the_daemons_own(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

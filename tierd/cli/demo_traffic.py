@@ -18,6 +18,8 @@ SILENCE_S = 60.0
 
 _POOL = random.Random(7).randbytes(MIB + RECORD_BYTES)  # noqa: S311 (data to look at, no secret)
 _BATCH = 1000
+_ERRORS = 3
+"""As syslog counts."""
 _LOOK_S = 0.3
 
 OnBytes = Callable[[int], None]
@@ -63,9 +65,9 @@ def produce(address: str, topic: str, records: int, on_bytes: OnBytes) -> None:
         if failed:
             raise TrafficFailed(f"tierd refused a record: {failed[0].str()}")
 
-    producer = Producer(
-        {"bootstrap.servers": address, "enable.idempotence": True, "acks": "all", "linger.ms": 20, "batch.size": MIB}
-    )
+    settings = {"enable.idempotence": True, "acks": "all", "linger.ms": 20, "batch.size": MIB}
+    # It warns of each try to get a producer id before it is connected, as if something were wrong.
+    producer = Producer({"bootstrap.servers": address, "log_level": _ERRORS, **settings})
     for n in range(records):
         while True:
             try:

@@ -4,6 +4,7 @@ A verb is the module of its name in this package, imported only when it is asked
 """
 
 import importlib
+import json
 import os
 import sys
 from collections.abc import Sequence
@@ -65,7 +66,8 @@ def group() -> None:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one verb; give the exit code. What went wrong is on stderr, in one line for wrong arguments."""
+    """Run one verb; give the exit code. What went wrong is on stderr, in one line for wrong arguments; with --json on
+    stdout, too: {error, exit}."""
     try:
         code = group.main(args=list(arguments) or ["--help"], prog_name="tierd", standalone_mode=False)
         sys.stdout.flush()
@@ -74,24 +76,26 @@ def run(arguments: Sequence[str]) -> int:
         click.echo(error.ctx.get_help() if error.ctx is not None else str(error))
         return Exit.DONE
     except click.ClickException as error:
-        return _say(_one_line(error), Exit.USAGE)
+        return _say(_one_line(error), Exit.USAGE, arguments)
     except click.exceptions.Exit as error:
         return error.exit_code
     except click.Abort:
-        return _say("tierd: interrupted", Exit.FAILED)
+        return _say("tierd: interrupted", Exit.FAILED, arguments)
     except Refused as error:
-        return _say(f"tierd: {error}", error.exit)
+        return _say(f"tierd: {error}", error.exit, arguments)
     except TierdError as error:
-        return _say(f"tierd: {error}", exit_of(error))
+        return _say(f"tierd: {error}", exit_of(error), arguments)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the flush at exit fails again
         return Exit.FAILED
     except OSError as error:
-        return _say(f"tierd: {error}", Exit.FAILED)
+        return _say(f"tierd: {error}", Exit.FAILED, arguments)
 
 
-def _say(text: str, code: int) -> int:
+def _say(text: str, code: int, arguments: Sequence[str]) -> int:
     click.echo(text, err=True)
+    if "--json" in arguments and arguments[0] not in ("dump", "serve"):  # a dump is a line of JSON for each entry
+        click.echo(json.dumps({"error": text.removeprefix("tierd: "), "exit": int(code)}, indent=2))
     return code
 
 

@@ -1,11 +1,12 @@
 """`tierd status`: where each partition's data lies, from a running daemon or from its files."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from tierd.cli.client import NotRunning, ask
@@ -24,6 +25,9 @@ COLUMNS = (
     "oldest not copied",
     "waiting",
 )
+_NUMBERS = 7
+"""Columns below this one, but for the first, are numbers."""
+_WIDEST, _MIN_WORDS = 40, 12
 
 
 @click.command("status")
@@ -59,16 +63,41 @@ def _show(document: Mapping[str, Any]) -> None:
     for place in document.get("directories") or ():
         if place["state"] == "offline":
             click.echo(f"{place['path']} is offline, with {place['partitions']} partitions: {place['reason']}")
-    table = Table(*COLUMNS, box=None, pad_edge=False, header_style="bold")
-    for column in table.columns[1:7]:
-        column.justify = "right"
-    for row in document["partitions"]:
-        table.add_row(*_cells(row))
-    # a pipe has no width: no line may be cut there
+    rows = [_cells(row) for row in document["partitions"]]
     console = Console()
-    console.print(table) if console.is_terminal else Console(width=500).print(table, soft_wrap=True)
+    if console.is_terminal:
+        console.print(table_of(rows))
+    else:
+        for line in _lines(rows):
+            click.echo(line)
     for line in _notes(document):
         click.echo(line)
+
+
+def table_of(rows: Sequence[Sequence[str]]) -> Table:
+    """As wide as the terminal: the numbers whole, the words around them wrapped."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for number, name in enumerate(COLUMNS):
+        words = number in (0, len(COLUMNS) - 1)
+        table.add_column(
+            name if words else name.replace(" ", "\n"),
+            justify="right" if 0 < number < _NUMBERS else "left",
+            no_wrap=not words,
+            overflow="fold",
+            min_width=_MIN_WORDS if words else None,
+        )
+    for row in rows:
+        table.add_row(*map(escape, row))
+    return table
+
+
+def _lines(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """For a pipe, which has no width: nothing is cut, and one very long name does not push all other rows apart."""
+    table = [COLUMNS, *rows]
+    widths = [min(max(map(len, column)), _WIDEST) for column in zip(*table, strict=True)]
+    for row in table:
+        cells = zip(row, widths, range(len(COLUMNS)), strict=True)
+        yield "  ".join(f"{text:{'>' if 0 < at < _NUMBERS else '<'}{width}}" for text, width, at in cells).rstrip()
 
 
 def _notes(document: Mapping[str, Any]) -> Iterator[str]:

@@ -19,7 +19,7 @@ from tierd.config.model import S3, Remote
 from tierd.config.topic import TopicSettings
 from tierd.remote.owner import Holder
 from tierd.remote.view import ClaimState
-from tierd.storage.view import LogSlice
+from tierd.storage.view import LogSlice, PartitionView
 from tierd.tiering.heartbeat import Patience
 from tierd.tiering.link import TierLink
 from tierd.tiering.options import Identity, TiererOptions
@@ -66,6 +66,19 @@ def content(got: LogSlice) -> bytes:
     return data
 
 
+async def closed_part(link: TierLink, view: PartitionView) -> bytes:
+    """Everything below the active segment, read piece by piece."""
+    got, offset = b"", view.log_start
+    while offset < view.active_base:
+        part = await link.read(view.id, offset, max_bytes=100_000, stop=view.active_base, committed=False)
+        if not part.length:
+            break
+        assert part.stop is not None
+        offset = part.stop
+        got += content(part)
+    return got
+
+
 def test_copies_evicts_and_reads_back(tmp_path: Path) -> None:
     async def run() -> None:
         daemon = Daemon(tmp_path)
@@ -98,17 +111,7 @@ def test_copies_evicts_and_reads_back(tmp_path: Path) -> None:
         assert all(not daemon.local.views[view.id].closed for view in views)
 
         for view in views:
-            got, offset = b"", view.log_start
-            while offset < view.active_base:
-                part = await daemon.link.read(
-                    view.id, offset, max_bytes=100_000, stop=view.active_base, committed=False
-                )
-                if not part.length:
-                    break
-                assert part.stop is not None
-                offset = part.stop
-                got += content(part)
-            assert got == logs[view.id]
+            assert await closed_part(daemon.link, view) == logs[view.id]
             seed = await daemon.link.seed(view.id)
             assert seed.snapshot[:2] == b"\0\1"
             assert seed.leader_epochs.startswith(b"0\n")

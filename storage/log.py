@@ -272,7 +272,7 @@ class Log(ReadableLog):
         return self.log_start
 
     def start_moved(self, offset: int) -> Callable[[], None]:
-        """Log start is *offset*, above the old one and durable already: drop the segments below.
+        """Log start is *offset*, not below the old one and durable already: drop the closed segments below.
 
         What it gives writes the epochs that are left, in any thread. Both raise DiskFull, OSError.
         """

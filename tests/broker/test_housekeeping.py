@@ -229,6 +229,21 @@ def test_retention_leaves_tiered_partitions_to_the_tierer(tiered: Running, clock
     assert tiered.log("local").log_start > 0
 
 
+def test_what_was_active_when_log_start_passed_it_goes_once_it_is_closed(plain: Running, clock: FakeClock) -> None:
+    with Client(plain.address) as client:
+        client.create("t")
+        client.produce("t", batch())
+        log = plain.log("t")
+        assert plain.call(lambda: log.move_log_start(log.log_end)) == 3
+        plain.call(log.roll)
+        assert log.size_bytes
+        clock.advance(HOUR_MS)
+        step(plain)
+        assert (log.size_bytes, log.log_start, log.local_start) == (0, 3, 3)
+        client.produce("t", batch())
+        assert offsets_of(client.fetch("t", 3).records) == [3, 4, 5]
+
+
 # The pure rule.
 
 

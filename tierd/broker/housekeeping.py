@@ -203,13 +203,15 @@ class Housekeeping:
                 continue
             if self._tier is not None and partition.tiered:
                 continue
+            view = partition.view()
             try:
-                start = released(partition.view(), now_ms)
+                start = released(view, now_ms)
+                if start > view.log_start:
+                    moving[partition] = start
+                elif view.closed and view.closed[0].next_base <= start:  # It was active when log start passed it.
+                    await self._in_thread(partition.log.start_moved(start))
             except (TierdError, OSError) as error:
                 self._keep(partition, error)
-            else:
-                if start > partition.log.log_start:
-                    moving[partition] = start
         await self._release(moving)
 
     async def _release(self, targets: Mapping[Partition, int]) -> None:

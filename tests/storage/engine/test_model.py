@@ -193,6 +193,8 @@ class LogModel(RuleBasedStateMachine):
             before = self.log.size_bytes
             self.move_log_start(start)
             assert self.log.size_bytes >= min(before, keep_bytes)
+        elif view.closed and view.closed[0].next_base <= start:
+            self.log.start_moved(start)()
         view = self.log.view()
         assert not view.closed or self.log.size_bytes - view.closed[0].size_bytes < keep_bytes
 

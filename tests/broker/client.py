@@ -1,6 +1,7 @@
 """A plain blocking client; what it sends and gets are kio's entities."""
 
 import dataclasses
+import select
 import socket
 from io import BytesIO
 from typing import Any
@@ -51,6 +52,10 @@ class Client:
 
     def frame(self) -> bytes:
         return self._exactly(int.from_bytes(self._exactly(4), "big"))
+
+    def has_answer(self) -> bool:
+        """Whether an answer has begun to come."""
+        return bool(select.select([self._sock], [], [], 0)[0])
 
     def closed(self) -> bool:
         """Whether the other side has closed without another byte."""

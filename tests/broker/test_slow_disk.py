@@ -16,9 +16,6 @@ from tierd.base.clock import SystemClock
 from tierd.wire.api import ApiKey
 from tierd.wire.errors import ErrorCode
 
-PROMPT_S = 0.5
-"""Generous: an answer takes a millisecond."""
-
 
 @pytest.fixture
 def disk() -> SlowDisk:
@@ -66,16 +63,17 @@ def test_others_are_served_while_a_thousand_partitions_are_made_and_deleted(brok
         other.create("t")
         disk.threads.clear()
         for send, done in ((lambda: send_create(one, "many", 1000), created), (lambda: send_delete(one, "many"), gone)):
-            slowest, busy = 0.0, True
+            slowest, asked, busy, begun = 0.0, 0, True, time.monotonic()
             send()
             while busy:
                 at = time.monotonic()
                 ask(other)
                 assert other.produce("t", batch(1)).error_code == ErrorCode.NONE
                 busy = broker.call(broker.broker.topics._changing.locked)
-                slowest = max(slowest, time.monotonic() - at)
+                slowest, asked = max(slowest, time.monotonic() - at), asked + 1
             assert done(one).error_code == ErrorCode.NONE
-        assert slowest < PROMPT_S
+            assert asked > 4
+            assert slowest < (time.monotonic() - begun) / 2, "somebody waited for most of it"
     assert len(list((broker.directories[0].path).glob("many*-delete"))) == 1000
     assert broker._thread.ident not in disk.threads
 

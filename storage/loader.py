@@ -188,9 +188,10 @@ class _Loader:
                 position = loaded.offsets.positions[-1] if len(loaded.offsets) else 0
                 for _, _, last_offset, _ in heads(file.fileno(), position, segment.size_bytes, segment.where):
                     end = last_offset + 1
+            aborted = segment.aborted()
         except CorruptFile:
             return None
-        segment.activate(self._disk, builder)
+        segment.activate(self._disk, builder, aborted)
         return end
 
     def _rebuild_missing_indexes(self, segments: Segments, files: PartitionFiles, stop: int) -> None:

@@ -138,7 +138,7 @@ class Recovery:
                 aborted.append(entry)
 
         scan = walk_segment(segment, on_batch, next_base, self._meter)
-        segment.activate(self._disk, builder)
+        segment.activate(self._disk, builder, [])
         if scan.good_bytes < segment.size_bytes:
             if next_base is not None and scan.next_offset < next_base and self._on_gap is not None:
                 self._on_gap((scan.next_offset, next_base))

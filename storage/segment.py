@@ -108,7 +108,7 @@ class Segment:
                 file.truncate(size_bytes)
             finally:
                 file.close()
-        self.activate(disk, IndexBuilder(self.base))
+        self.activate(disk, IndexBuilder(self.base), [])
 
     def extend_indexes(self, disk: Disk, index_bytes: int) -> None:
         """Give the trimmed index files of a segment that becomes active again their room back."""
@@ -120,8 +120,10 @@ class Segment:
             finally:
                 file.close()
 
-    def activate(self, disk: Disk, builder: IndexBuilder) -> None:
-        """Take appends from now on."""
+    def activate(self, disk: Disk, builder: IndexBuilder, aborted: list[AbortedEntry]) -> None:
+        """Take appends from now on. *aborted* is what its `.txnindex` holds: nothing is read once a batch is written,
+        for a read that failed would leave the log without what is in it."""
+        self._aborted, self._txn_written = aborted, len(aborted)
         self.builder = builder
         self.loaded = None
         self.handle.drop()
@@ -140,7 +142,8 @@ class Segment:
             self.first_append_ms = now_ms
 
     def note_aborted(self, entry: AbortedEntry) -> None:
-        self.aborted().append(entry)
+        assert self._aborted is not None
+        self._aborted.append(entry)
         self.has_txn_index = True
 
     def write_indexes(self, disk: Disk, *, trim: bool, anew: bool = False) -> None:
@@ -213,8 +216,6 @@ class Segment:
         if self.has_txn_index:
             path = self.path(Suffix.TXN_INDEX)
             entries = parse_txn_index(path.read_bytes(), str(path))
-        if self.builder is not None:
-            self._aborted, self._txn_written = entries, len(entries)
         return entries
 
     def largest_timestamp(self) -> tuple[int, int] | None:

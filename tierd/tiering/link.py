@@ -1,6 +1,6 @@
 """The broker's end: starts the tierer, starts it again with back-off, and is the broker's RemoteTier.
 
-Nothing is lost when the tierer dies: the views and topics are kept here and told anew, calls under way raise
+Nothing is lost when the tierer dies: the views and topics are kept (`told`) and told anew, calls under way raise
 RemoteUnavailable, descriptors in the broker's hands stay good. Loop thread only.
 """
 
@@ -25,6 +25,7 @@ from tierd.tiering.heartbeat import Heartbeat, Patience
 from tierd.tiering.options import Identity, OpenReport, OpenRequest, TiererOptions, TopicState
 from tierd.tiering.ports import LocalTier
 from tierd.tiering.state import UNCLAIMED
+from tierd.tiering.told import Told
 from tierd.tiering.verbs import VerbProgress, VerbResult
 
 log = logging.getLogger(__name__)
@@ -61,9 +62,7 @@ class TierLink:
         self._tasks: set[asyncio.Task[None]] = set()
         self._claim = UNCLAIMED
         self._request: OpenRequest | None = None
-        self._views: dict[PartitionId, PartitionView] = {}
-        self._topics: dict[Uuid, TopicState] = {}
-        self._behind: set[PartitionId | Uuid] = set()
+        self._told = Told(self.running.is_set, self._tell)
         self._remotes: dict[PartitionId, RemotePartition] = {}
         self._reports: dict[int, Report] = {}
         self.restarts = 0
@@ -85,8 +84,7 @@ class TierLink:
 
         Raises StartRefused. Views are those of recovered logs; `log_end` is what recovery found.
         """
-        self._views = {view.id: view for view in views}
-        self._topics = {topic.topic_id: topic for topic in topics}
+        self._told.begin(views, topics)
         self._request = OpenRequest(
             views=(),
             topics=(),
@@ -98,17 +96,7 @@ class TierLink:
             offline=tuple(offline),
         )
         self._beating = asyncio.ensure_future(self.heart.run())
-        try:
-            opened = await self._start(self._request)
-        except RemoteUnavailable as error:
-            alive = not self._child.gone.is_set()
-            await self.close()
-            if alive:
-                raise
-            raise StartRefused(f"the tierer ended while it started: {error}") from error
-        except TierdError:
-            await self.close()
-            raise
+        opened = await self._start_first(self._request)
         self._keeper = asyncio.ensure_future(self._child.keep(self._restart))
         return OpenReport(
             claim=opened.claim,
@@ -118,30 +106,34 @@ class TierLink:
             outside=opened.outside,
         )
 
+    async def _start_first(self, request: OpenRequest) -> m.Opened:
+        try:
+            return await self._start(request)
+        except RemoteUnavailable as error:
+            alive = not self._child.gone.is_set()
+            await self.close()
+            if alive:
+                raise
+            raise StartRefused(f"the tierer ended while it started: {error}") from error
+        except TierdError:
+            await self.close()
+            raise
+
     async def _start(self, request: OpenRequest) -> m.Opened:
         """One tierer process, configured and opened."""
-        self._behind.clear()
-        request = replace(request, views=tuple(self._views.values()), topics=tuple(self._topics.values()))
+        views, topics = self._told.all_of_it()
+        request = replace(request, views=views, topics=topics)
         await self._child.start()
         await self._ask(lambda n: m.Configure(n, self._options))
         opened: m.Opened = await self._ask(lambda n: m.Open(n, request))
         self.running.set()
         self._take(opened)
-        self._catch_up()
+        self._told.catch_up()
         return opened
 
     def _take(self, opened: m.Opened) -> None:
         self._claim = opened.claim
         self._remotes = {remote.id: remote for remote in opened.remotes}
-
-    def _catch_up(self) -> None:
-        """Send what changed while the tierer was opening."""
-        behind, self._behind = self._behind, set()
-        for key in behind:
-            if isinstance(key, PartitionId):
-                self._send_view(key)
-            else:
-                self._send_topic(key)
 
     async def _restart(self) -> None:
         assert self._request is not None
@@ -220,10 +212,10 @@ class TierLink:
 
     def _take_topic(self, message: m.TopicIsNewer | m.TombstoneWritten) -> None:
         if isinstance(message, m.TombstoneWritten):
-            self._topics.pop(message.topic_id, None)
+            self._told.forget_topic(message.topic_id)
             self._local.tombstone_written(message.topic_id)
         else:
-            self._topics[message.topic_id] = replace(self._topics[message.topic_id], config=message.config)
+            self._told.bucket_has(message.topic_id, message.config)
             self._local.topic_is_newer(message.topic_id, message.config)
 
     def _serve(self, call: int, work: Coroutine[Any, Any, int]) -> None:
@@ -328,42 +320,17 @@ class TierLink:
         return {row.remote.id: row for row in reply.rows}
 
     def partition_changed(self, view: PartitionView) -> None:
-        self._views[view.id] = view
-        self._send_view(view.id)
+        self._told.partition_changed(view)
 
     def topic_changed(
         self, topic: str, topic_id: Uuid, partitions: int, config: dict[str, str], created_ms: int
     ) -> None:
-        self._topics[topic_id] = TopicState(
-            topic=topic, topic_id=topic_id, partitions=partitions, config=config, created_ms=created_ms
+        self._told.topic_changed(
+            TopicState(topic=topic, topic_id=topic_id, partitions=partitions, config=config, created_ms=created_ms)
         )
-        self._send_topic(topic_id)
 
     def topic_deleted(self, topic: str, topic_id: Uuid, partitions: int, deleted_ms: int) -> None:
-        for part in [part for part in self._views if part.topic_id == topic_id]:
-            del self._views[part]
-        known = self._topics.get(topic_id)
-        self._topics[topic_id] = TopicState(
-            topic=topic,
-            topic_id=topic_id,
-            partitions=partitions,
-            config=known.config if known else {},
-            created_ms=known.created_ms if known else deleted_ms,
-            deleted_ms=deleted_ms,
-        )
-        self._send_topic(topic_id)
-
-    def _send_view(self, part: PartitionId) -> None:
-        if not self.ready:
-            self._behind.add(part)
-        elif part in self._views:
-            self._tell(m.PartitionChanged(self._views[part]))
-
-    def _send_topic(self, topic_id: Uuid) -> None:
-        if not self.ready:
-            self._behind.add(topic_id)
-        elif topic_id in self._topics:
-            self._tell(m.TopicChanged(self._topics[topic_id]))
+        self._told.topic_deleted(topic, topic_id, partitions, deleted_ms)
 
     # --- verbs -------------------------------------------------------------------------------------------------------
     async def copy(

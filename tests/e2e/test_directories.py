@@ -163,7 +163,8 @@ def test_a_failing_disk_takes_only_its_own_partitions_away(tmp_path: Path) -> No
         assert f'tierd_directory_offline{{directory="{disk.path / "data"}"}} 1.0' in metrics
         assert f'tierd_directory_offline{{directory="{good}"}} 0.0' in metrics
         told = health(daemon)
-        assert (told["status"], len(told["reasons"])) == ("degraded", 1)
+        assert (told["status"], len(told["reasons"])) == ("degraded", 1 + len(bad))  # the directory, and what is in it
+        assert all(any(reason.startswith(f"t-{number}: is offline") for reason in told["reasons"]) for number in bad)
         assert daemon.stop() == 0
 
         daemon.start()  # the disk is still dead

@@ -156,13 +156,24 @@ class Log(ReadableLog):
         return Appended(base, self.log_end, log_append_time_ms)
 
     def end_transaction(
-        self, producer_id: int, epoch: int, coordinator_epoch: int, *, commit: bool, now_ms: int, raised: bool = False
+        self,
+        producer_id: int,
+        epoch: int,
+        coordinator_epoch: int,
+        *,
+        commit: bool,
+        now_ms: int,
+        raised: bool = False,
+        decided: bool = False,
     ) -> bool:
         """Append the marker that ends the producer's transaction; False when it is there already.
 
-        *raised*: the end has raised the epoch, so batches of the old one are refused from now on. Raises
+        *raised*: the end has raised the epoch, so batches of the old one are refused from now on. *decided*: the only
+        coordinator there is says so; where a later epoch is known, from a tool's marker, that one is taken. Raises
         ProducerFenced, CoordinatorFenced, DiskFull and StorageFailed.
         """
+        if decided:
+            coordinator_epoch = max(coordinator_epoch, self._producers.coordinator_epoch(producer_id))
         if not self._producers.check_marker(producer_id, epoch, coordinator_epoch, raised=raised):
             return False
         marker = encode_control_batch(

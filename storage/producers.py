@@ -152,6 +152,11 @@ class Producers:
         producer = self._producers.get(producer_id)
         return producer is not None and producer.txn_first_offset is not None and producer.epoch == epoch
 
+    def coordinator_epoch(self, producer_id: int) -> int:
+        """Of the last marker that ended a transaction of this producer here; -1 when none is known."""
+        producer = self._producers.get(producer_id)
+        return -1 if producer is None or producer.coordinator_epoch is None else producer.coordinator_epoch
+
     def check_epoch(self, header: BatchHeader) -> None:
         """All that is asked of a batch of the broker's own. Raises ProducerFenced."""
         producer = self._producers.get(header.producer_id)

@@ -1,5 +1,6 @@
 """Ends of transactions as the broker writes them: readers wake, answers wait for the disk, what is refused."""
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from broker.file_tier import FileTier
 from broker.running import Running, running
 from tierd.base.ids import TopicPartition
 from tierd.broker.markers import Markers
+from tierd.broker.transactions.model import State
 from tierd.broker.transactions.ports import Marker
 from tierd.remote.view import Claim, ClaimState
 from tierd.wire.api import ApiKey
@@ -44,13 +46,15 @@ def begin(client: Client, **config: str) -> tuple[int, int]:
     return producer
 
 
-def marker(client: Client, producer: tuple[int, int], *, topic: str = "t", commit: bool = True) -> int:
+def marker(
+    client: Client, producer: tuple[int, int], *, topic: str = "t", commit: bool = True, coordinator_epoch: int = 9
+) -> int:
     written = {
         "producer_id": producer[0],
         "producer_epoch": producer[1],
         "transaction_result": commit,
         "topics": [{"name": topic, "partition_indexes": [0]}],
-        "coordinator_epoch": 9,
+        "coordinator_epoch": coordinator_epoch,
     }
     told = client.call(ApiKey.WRITE_TXN_MARKERS, 1, markers=[written])
     return int(told.markers[0].topics[0].partitions[0].error_code)
@@ -87,6 +91,29 @@ def test_the_answer_waits_for_the_disk_where_the_topic_asks_for_it(broker: Runni
 def _status(broker: Running) -> dict[str, Any]:
     document: dict[str, Any] = broker.run(broker.broker.status())
     return next(row for row in document["partitions"] if row["topic"] == "t")
+
+
+@pytest.mark.parametrize("writes_on", [True, False])
+def test_a_tools_marker_of_a_later_epoch_does_not_keep_the_coordinators_out(
+    broker: Running, client: Client, writes_on: bool
+) -> None:
+    producer_id, epoch = begin(client)
+    assert marker(client, (producer_id, epoch), commit=False, coordinator_epoch=1_000_000) == 0
+    if writes_on:
+        more = batch(2, producer_id=producer_id, producer_epoch=epoch, base_sequence=2, attributes=0x10)
+        assert client.produce("t", more, version=12, transactional_id="x").error_code == 0
+    asked = {"transactional_id": "x", "producer_id": producer_id, "producer_epoch": epoch, "committed": True}
+    assert client.call(ApiKey.END_TXN, 5, **asked).error_code == 0
+
+    async def ended() -> None:
+        while broker.log("t").last_stable < broker.log("t").log_end or (await state()) is not State.COMPLETE_COMMIT:
+            await asyncio.sleep(0)
+
+    async def state() -> State | None:
+        found = await broker.broker.parts.transactions.describe("x")
+        return None if found is None else found.state
+
+    broker.run(asyncio.wait_for(ended(), 10))
 
 
 def test_refusals(broker: Running, client: Client) -> None:

@@ -83,7 +83,11 @@ class Markers:
         logged = partition.log
         try:
             wrote = logged.end_transaction(
-                *marker[:3], commit=marker.commit, now_ms=self._clock.now_ms(), raised=marker.raised
+                *marker[:3],
+                commit=marker.commit,
+                now_ms=self._clock.now_ms(),
+                raised=marker.raised,
+                decided=marker.decided,
             )
         except (TierdError, OSError) as error:
             log.warning("transaction not ended", extra={"partition": str(partition), "why": str(error)})

@@ -56,6 +56,17 @@ def test_zombies_are_fenced_by_the_marker(log: Log) -> None:
     assert log.log_end == 3
 
 
+def test_the_decision_of_the_own_coordinator_gets_through_a_later_epoch(log: Log) -> None:
+    log.append(transactional(0, 0), now_ms=T0, in_transaction=True)
+    log.end_transaction(7, 0, 1000, commit=False, now_ms=T0)  # a tool
+    log.append(transactional(2, 0), now_ms=T0, in_transaction=True)
+    with pytest.raises(CoordinatorFenced):
+        log.end_transaction(7, 1, 3, commit=True, now_ms=T0)
+    assert log.end_transaction(7, 1, 3, commit=True, now_ms=T0, decided=True)
+    assert not log.end_transaction(7, 1, 3, commit=True, now_ms=T0, decided=True)
+    assert (log.last_stable, log.aborted(0, 6)) == (6, (AbortedTxn(7, 0),))
+
+
 def test_a_marker_may_come_where_nothing_was_written(log: Log) -> None:
     assert log.end_transaction(8, 5, 0, commit=True, now_ms=T0)
     assert (log.log_end, log.last_stable, log.aborted(0, 1)) == (1, 1, ())

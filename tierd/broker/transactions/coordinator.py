@@ -161,7 +161,7 @@ class Transactions:
         left = set(value.partitions)
 
         async def write_markers() -> None:
-            marker = Marker(value.producer_id, value.producer_epoch, self._epoch(), value.commits)
+            marker = Marker(value.producer_id, value.producer_epoch, self._epoch(), value.commits, decided=True)
             told = await self._markers.write(marker, sorted(left))
             left.difference_update(tp for tp, code in told.items() if code in _DONE)
             if left:

@@ -37,6 +37,8 @@ class Marker(NamedTuple):
     commit: bool
     raised: bool = False
     """The end has raised the producer's epoch: a transaction that is open must be older."""
+    decided: bool = False
+    """This node's coordinator has decided it: no coordinator's epoch, a tool's say, keeps it out."""
 
 
 class Markers(Protocol):

@@ -9,9 +9,10 @@ import logging
 import os
 from pathlib import Path
 
+from tierd.config.state_files import BALLAST
+
 log = logging.getLogger(__name__)
 
-BALLAST = "ballast"
 BALLAST_BYTES = 4 << 20
 _PART = 16  # a small file system gives that part of itself
 _A_FEW_PAGES = 64 << 10
@@ -22,6 +23,14 @@ def ballast_bytes(folder: Path) -> int:
     """How large it is to be on the file system of *folder*. Raises OSError."""
     stat = os.statvfs(folder)
     return min(BALLAST_BYTES, stat.f_blocks * stat.f_frsize // _PART)
+
+
+def reserve_bytes(folder: Path, data: Path, wanted_bytes: int) -> int:
+    """What appends in *data* must leave free: the room of a released ballast is not for them. Raises OSError."""
+    there = next(one for one in (data, *data.parents) if one.exists())
+    if there.stat().st_dev != folder.stat().st_dev:
+        return wanted_bytes
+    return max(wanted_bytes, ballast_bytes(folder))
 
 
 def is_full(folder: Path) -> bool:
@@ -41,14 +50,22 @@ def release(folder: Path) -> bool:
 
 
 def look(folder: Path) -> None:
-    """Release it when there is less room than it holds; make it once there is three times as much. Raises OSError."""
+    """Release it when there is less room than it holds; make it once there is twice as much. Raises OSError."""
     stat = os.statvfs(folder)
     size_bytes, free_bytes = ballast_bytes(folder), stat.f_bavail * stat.f_frsize
     path = folder / BALLAST
     if free_bytes < size_bytes:
         release(folder)
-    elif free_bytes >= 3 * size_bytes and not path.exists():
+    elif free_bytes >= 2 * size_bytes and not path.exists():
         _make(path, size_bytes)
+
+
+def keep(folder: Path) -> None:
+    """`look`, again and again: what goes wrong is only said. Any thread."""
+    try:
+        look(folder)
+    except OSError as error:
+        log.warning("the ballast is not looked after: %s", error, extra={"folder": str(folder)})
 
 
 def _make(path: Path, size_bytes: int) -> None:

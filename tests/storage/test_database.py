@@ -10,6 +10,7 @@ from kit import mounts
 from tierd.base.errors import DiskFull, StartRefused
 from tierd.broker.registry import Registry
 from tierd.config.topic import MIB
+from tierd.config.state_files import BALLAST
 from tierd.storage import ballast, database
 from tierd.storage.database import DatabaseDamaged, open_database, set_aside, transaction
 from tierd.tiering.catalog import Catalog
@@ -51,22 +52,22 @@ def test_a_full_disk_is_that_and_gives_its_ballast(disk: Path) -> None:
     db = open_database(path, STEPS, "test")
     write(db, path, 1)
     ballast.look(disk)
-    held = (disk / ballast.BALLAST).stat()
+    held = (disk / BALLAST).stat()
     assert held.st_size == ballast.ballast_bytes(disk) == held.st_blocks * 512
     filler = fill(disk)
     with pytest.raises(DiskFull, match="no room"):
         write(db, path, 2, 64 << 10)
-    assert not (disk / ballast.BALLAST).exists()
+    assert not (disk / BALLAST).exists()
     write(db, path, 3, 64 << 10)
     assert rows(db) == [1, 3]
     fill(disk)
     with pytest.raises(DiskFull):
         write(db, path, 4, 64 << 10)
     ballast.look(disk)
-    assert not (disk / ballast.BALLAST).exists()
+    assert not (disk / BALLAST).exists()
     filler.unlink()
     ballast.look(disk)
-    assert (disk / ballast.BALLAST).stat().st_size == held.st_size
+    assert (disk / BALLAST).stat().st_size == held.st_size
     write(db, path, 5, 64 << 10)
     db.close()
     again = open_database(path, STEPS, "test")
@@ -79,7 +80,7 @@ def test_a_look_releases_it_before_the_disk_is_full(disk: Path) -> None:
     with (disk / "filler").open("wb") as file:
         file.write(bytes(7 * MIB + 256 * 1024))
     ballast.look(disk)
-    assert not (disk / ballast.BALLAST).exists()
+    assert not (disk / BALLAST).exists()
 
 
 @pytest.mark.parametrize("kind", [Registry, Catalog])

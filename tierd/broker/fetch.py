@@ -9,7 +9,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tierd.base.errors import CorruptFile, RemoteUnavailable, TierdError
+from tierd.base.errors import CorruptFile, DiskFull, RemoteUnavailable, TierdError
 from tierd.broker.connection import Answer
 from tierd.broker.counters import Counters
 from tierd.broker.error_map import code_of
@@ -159,13 +159,18 @@ class Fetch:
             done.failed = True
             return PartitionFetched(want.partition, ErrorCode.KAFKA_STORAGE_ERROR)
         except (TierdError, OSError) as error:
-            if isinstance(error, CorruptFile):
-                partition.unreadable = (want.offset, str(error))
-            log.error("local read failed", extra={"partition": str(partition), "why": str(error)})
-            self._partitions.note(partition, error)
-            done.failed = True
-            return PartitionFetched(want.partition, code_of(error))
+            return self._unreadable(done, partition, want, error)
         return self._include(done, place, partition, want, committed, found)
+
+    def _unreadable(
+        self, done: Round, partition: Partition, want: FetchPartition, error: TierdError | OSError
+    ) -> PartitionFetched:
+        if isinstance(error, CorruptFile):
+            partition.unreadable = (want.offset, str(error))
+        log.error("local read failed", extra={"partition": str(partition), "why": str(error)})
+        self._partitions.note(partition, error)
+        done.failed = True
+        return PartitionFetched(want.partition, code_of(error))
 
     def _include(
         self,
@@ -307,7 +312,7 @@ class Fetch:
             found = task.result()
         except RemoteUnavailable:
             return None
-        except CorruptFile:
+        except (CorruptFile, DiskFull):
             done.failed = True
             return PartitionFetched(asked.partition, ErrorCode.KAFKA_STORAGE_ERROR)
         partition = want.partition
@@ -319,7 +324,11 @@ class Fetch:
         self._counters.fetched_remote_bytes += found.length
         if committed and found.stop is not None:
             # The bytes are in the bucket, but the marker that aborts them may still be on the disk only.
-            local = partition.log.aborted(asked.offset, found.stop)
+            try:
+                local = partition.log.aborted(asked.offset, found.stop)
+            except (TierdError, OSError) as error:
+                found.release()
+                return self._unreadable(done, partition, asked, error)
             found.aborted = tuple(dict.fromkeys((*found.aborted, *local)))
         return self._include(done, place, partition, asked, committed, found)
 

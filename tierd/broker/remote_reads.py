@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from tierd.base import descriptors
 from tierd.base.clock import Clock
-from tierd.base.errors import CorruptFile, RemoteUnavailable, TierdError
+from tierd.base.errors import CorruptFile, DiskFull, RemoteUnavailable, TierdError
 from tierd.base.logs import Doubling
 from tierd.broker.counters import Counters
 from tierd.broker.descriptor_room import A_READ, DescriptorRoom
@@ -108,6 +108,9 @@ class RemoteReads:
             )
         except RemoteUnavailable as error:
             self._failed(want, logging.WARNING, "remote read failed", error)
+            raise
+        except DiskFull as error:
+            self._failed(want, logging.WARNING, "no room for what was read", error)
             raise
         except CorruptFile as error:
             partition.silent_ms = None

@@ -55,10 +55,12 @@ class DataDirectories:
     """Gone for good, says the operator: their partitions begin anew from the bucket, or empty."""
     usable: list[LogDirectory] = field(default_factory=list)
     unusable: list[Home] = field(default_factory=list)
+    _full: bool = False
+    """One of them has no room: another try may find some."""
     _known: dict[str, Path | None] = field(default_factory=dict)
 
     def lock(self, lock: Lock, registry: Registry | None) -> None:
-        """Lock what can be used. *registry* is None at the very first start. Raises StartRefused."""
+        """Lock what can be used. *registry* is None at the very first start. Raises StartRefused, DiskFull."""
         self._known = {} if registry is None else known_directories(registry)
         found = {path: _look(path) for path in self.paths}
         there = {str(seen.meta.directory_id) for seen in found.values() if seen.meta is not None}
@@ -74,6 +76,7 @@ class DataDirectories:
                     opened = lock(path, cluster)
                 except (OSError, DiskFull) as error:
                     why = str(error)
+                    self._full |= isinstance(error, DiskFull)
                 else:
                     self.usable.append(opened)
                     cluster = opened.cluster_id
@@ -94,7 +97,8 @@ class DataDirectories:
     def _refuse_none(self) -> None:
         if not self.usable:
             reasons = "; ".join(f"{home.path}: {home.reason}" for home in self.unusable)
-            raise StartRefused(f"no data directory can be used: {reasons}")
+            why = f"no data directory can be used: {reasons}"
+            raise DiskFull(why) if self._full else StartRefused(why)
 
     def check(self, registry: Registry, state_dir: Path) -> None:
         """See that all of this state directory's data directories are accounted for. Raises StartRefused."""
@@ -132,12 +136,14 @@ class DataDirectories:
         return ", ".join(f"{self._known.get(one) or 'directory.id'} ({one})" for one in sorted(ids))
 
     def load(self, load: Callable[[LogDirectory], None]) -> None:
-        """Recover all of them side by side. Raises StartRefused, and what *load* raises but OSError and DiskFull."""
+        """Recover all of them side by side. Raises StartRefused, DiskFull when none is left, and what *load* raises but
+        OSError."""
         with ThreadPoolExecutor(len(self.usable), thread_name_prefix="directory") as threads:
             loading = [(directory, threads.submit(load, directory)) for directory in self.usable]
         for directory, done in loading:
             error = done.exception()
             if isinstance(error, (OSError, DiskFull)):
+                self._full |= isinstance(error, DiskFull)
                 self.usable.remove(directory)
                 directory.close(clean=False)
                 self._leave(directory.path, str(directory.directory_id), directory.health.reason or str(error))

@@ -20,6 +20,7 @@ from tierd.daemon import state
 from tierd.daemon.directories import DataDirectories, open_registry
 from tierd.daemon.identity import identity
 from tierd.daemon.topic_ids import TopicIds, of_bucket, of_catalog, of_neighbours
+from tierd.storage import ballast
 from tierd.storage.directory import LogDirectory
 from tierd.storage.disk import PosixDisk
 from tierd.storage.folders import make_folder
@@ -80,6 +81,7 @@ class Opened:
             raise StartRefused(
                 f"the state directory {self.settings.state_dir} cannot be made: {error.strerror}; say --state DIR"
             ) from error
+        ballast.look(self.settings.state_dir)
         self._registry = open_registry(self.settings.state_dir / REGISTRY)
         self._directories.lock(self._lock, self._registry)
         self._directories.check(self.registry, self.settings.state_dir)
@@ -116,7 +118,7 @@ class Opened:
             node_id=self.settings.node_id,
             cluster_id=cluster_id,
             set_aside=self.settings.state_dir / SET_ASIDE,
-            reserve_bytes=self.settings.disk_reserve_bytes,
+            reserve_bytes=ballast.reserve_bytes(self.settings.state_dir, path, self.settings.disk_reserve_bytes),
         )
 
     def close(self, *, clean: bool) -> None:

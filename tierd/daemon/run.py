@@ -14,6 +14,7 @@ from tierd.daemon.parts import Opened, assemble
 from tierd.daemon.starting import Starting
 from tierd.daemon.verbs import Verbs
 from tierd.daemon.watch import Watch
+from tierd.storage import ballast
 from tierd.storage.progress import OpeningStopped
 from tierd.tiering.link import TierLink
 from tierd.web.control import ControlServer
@@ -45,6 +46,7 @@ class _Run:
         self._opened = Opened(settings, on_progress=self._starting.told, lost=lost)
         self._stop = asyncio.Event()
         self._quick = asyncio.Event()
+        self._ballast: asyncio.Future[None] | None = None
 
     async def main(self) -> int:
         loop = asyncio.get_running_loop()
@@ -77,7 +79,7 @@ class _Run:
     async def _serve(self) -> None:
         broker, link = await assemble(self._opened, recover=self._recover)
         watch = Watch(broker, link)
-        control = ControlServer(self._settings.control_socket, Verbs(broker, link).handlers())
+        control = ControlServer(self._settings.control_socket, Verbs(broker, link, self._settings.state_dir).handlers())
         http = self._http(watch)
         try:
             address = await broker.start()
@@ -111,10 +113,17 @@ class _Run:
                 )
                 if broker.housekeeping_task in done:
                     broker.housekeeping_task.result()
+                self._keep_ballast()
                 self._notifier.watchdog()
                 self._notifier.status(watch.summary())
         finally:
             stopped.cancel()
+
+    def _keep_ballast(self) -> None:
+        """In a thread: this loop waits for no disk."""
+        if self._ballast is None or self._ballast.done():
+            loop, state_dir = asyncio.get_running_loop(), self._settings.state_dir
+            self._ballast = loop.run_in_executor(None, ballast.keep, state_dir)
 
     async def _end(
         self, broker: Broker, link: TierLink | None, control: ControlServer, http: HttpServer | None

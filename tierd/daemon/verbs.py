@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any
 
 from tierd.base.errors import RemoteUnavailable, Usage
 from tierd.base.exits import Exit
 from tierd.broker.broker import Broker
 from tierd.broker.status import status
+from tierd.storage import ballast
 from tierd.tiering.link import TierLink
 from tierd.tiering.verbs import Outcome, Report, VerbProgress, VerbResult
 from tierd.web.control import Handler, Progress, Request
@@ -29,9 +31,10 @@ _EXITS = {
 class Verbs:
     """Loop thread only."""
 
-    def __init__(self, broker: Broker, link: TierLink | None) -> None:
+    def __init__(self, broker: Broker, link: TierLink | None, state_dir: Path) -> None:
         self._broker = broker
         self._link = link
+        self._state_dir = state_dir
 
     def handlers(self) -> dict[str, Handler]:
         return {"status": self._status, "copy": self._copy, "evict": self._evict}
@@ -62,6 +65,7 @@ class Verbs:
 
     async def _evict(self, request: Request, progress: Progress) -> Answer:
         link = self._tiered()
+        await asyncio.get_running_loop().run_in_executor(None, ballast.keep, self._state_dir)  # room to note it
         work = link.plan("evict") if request.get("dry_run") else link.evict(report=_reporter(progress))
         return _answer(await _unless(work, lambda: link.trouble))
 

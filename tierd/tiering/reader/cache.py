@@ -79,7 +79,7 @@ class DiskCache:
         except OSError as error:
             os.unlink(tmp)
             if error.errno in _NO_ROOM:
-                raise DiskFull(f"{path}: no room for the read cache; set remote.cache_bytes lower") from error
+                raise DiskFull(f"{path}: no room for the read cache; set remote.cache.bytes lower") from error
             raise
         except BaseException:
             os.unlink(tmp)

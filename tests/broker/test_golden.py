@@ -46,6 +46,24 @@ def test_a_marker_that_is_still_local_aborts_records_that_are_only_in_the_bucket
         assert [(aborted.producer_id, aborted.first_offset) for aborted in got.aborted_transactions] == [(15, 1)]
 
 
+def test_aborts_that_cannot_be_read_are_the_error_of_their_partition_alone(tmp_path: Path) -> None:
+    shutil.copytree(golden("kafka") / "final", tmp_path / "data")
+    with running(tmp_path, FileTier(tmp_path / "bucket")) as broker:
+        broker.give_to_tier("txn", 15)
+        for index in (tmp_path / "data" / "txn-0").glob("*.txnindex"):
+            index.write_bytes(b"torn")
+            with index.with_suffix(".log").open("r+b") as segment:  # else the index could be made again from it
+                segment.seek(16)
+                segment.write(b"\xff")
+        with Client(broker.address) as client:
+            client.create("other")
+            client.produce("other", batch())
+            wanted = [("txn", 0, 0, 1 << 20), ("other", 0, 0, 1 << 20)]
+            broken, other = client.fetch_many(wanted, isolation_level=1)
+        assert (broken.error_code, broken.records or b"") == (ErrorCode.KAFKA_STORAGE_ERROR, b"")
+        assert offsets_of(other.records) == [0, 1, 2]
+
+
 def cases() -> list[dict[str, Any]]:
     return [json.loads(line) for line in (golden("kafka") / "produce-cases.jsonl").read_text().splitlines()]
 

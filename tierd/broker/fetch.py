@@ -159,13 +159,18 @@ class Fetch:
             done.failed = True
             return PartitionFetched(want.partition, ErrorCode.KAFKA_STORAGE_ERROR)
         except (TierdError, OSError) as error:
-            if isinstance(error, CorruptFile):
-                partition.unreadable = (want.offset, str(error))
-            log.error("local read failed", extra={"partition": str(partition), "why": str(error)})
-            self._partitions.note(partition, error)
-            done.failed = True
-            return PartitionFetched(want.partition, code_of(error))
+            return self._unreadable(done, partition, want, error)
         return self._include(done, place, partition, want, committed, found)
+
+    def _unreadable(
+        self, done: Round, partition: Partition, want: FetchPartition, error: TierdError | OSError
+    ) -> PartitionFetched:
+        if isinstance(error, CorruptFile):
+            partition.unreadable = (want.offset, str(error))
+        log.error("local read failed", extra={"partition": str(partition), "why": str(error)})
+        self._partitions.note(partition, error)
+        done.failed = True
+        return PartitionFetched(want.partition, code_of(error))
 
     def _include(
         self,
@@ -319,7 +324,11 @@ class Fetch:
         self._counters.fetched_remote_bytes += found.length
         if committed and found.stop is not None:
             # The bytes are in the bucket, but the marker that aborts them may still be on the disk only.
-            local = partition.log.aborted(asked.offset, found.stop)
+            try:
+                local = partition.log.aborted(asked.offset, found.stop)
+            except (TierdError, OSError) as error:
+                found.release()
+                return self._unreadable(done, partition, asked, error)
             found.aborted = tuple(dict.fromkeys((*found.aborted, *local)))
         return self._include(done, place, partition, asked, committed, found)
 

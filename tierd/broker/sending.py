@@ -20,9 +20,9 @@ INLINE_BYTES = 16 * 1024
 """Bodies up to this are read and sent together with their header."""
 WINDOW_BYTES = 4 * 1024 * 1024
 """Checked for residency and handed to sendfile at once."""
-TURN_BYTES = 1024 * 1024
+TURN_BYTES = WINDOW_BYTES
 """Sent of spans before others get their turn: a peer that takes as fast as it is sent to would keep the loop for all of
-its answer."""
+its answer. About a millisecond; a quarter of it costs a third more CPU at 50 MiB."""
 PROBE_BYTES = 128 * 1024
 COLD_BYTES = 1024 * 1024
 """Read by a thread at once when not in the page cache."""

@@ -161,7 +161,7 @@ class TierLink:
             try:
                 await asyncio.wait_for(self._ask(m.Stop), STOP_S)
             except (TimeoutError, TierdError) as error:
-                log.warning("the tierer did not stop in time: %s", error)
+                log.warning("the tierer did not stop in time: %s", str(error) or f"no answer within {STOP_S:.0f} s")
             self._child.let_go()
         await self._child.reap()
         for task in self._tasks:

@@ -173,10 +173,28 @@ class Tierer:
         ]
         for job, every_ms in jobs:
             scheduler.add_job(
-                job, "interval", seconds=every_ms / 1000, coalesce=True, max_instances=1, misfire_grace_time=None
+                self._until_stopped(job),
+                "interval",
+                seconds=every_ms / 1000,
+                name=job.__qualname__,
+                coalesce=True,
+                max_instances=1,
+                misfire_grace_time=None,
             )
         scheduler.add_listener(self._job_failed, EVENT_JOB_ERROR)
         scheduler.start()
+
+    def _until_stopped(self, job: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], Coroutine[Any, Any, None]]:
+        """The scheduler cancels what runs when it is shut down, and would log that as a failure."""
+
+        async def run() -> None:
+            try:
+                await job()
+            except asyncio.CancelledError:
+                if not self.state.stopping:
+                    raise
+
+        return run
 
     async def _look_at_owner(self) -> None:
         """An owner that has nothing to copy learns of a take-over, too: until then it takes records."""

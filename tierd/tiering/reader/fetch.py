@@ -2,6 +2,7 @@
 
 import logging
 from array import array
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
@@ -22,6 +23,9 @@ from tierd.tiering.segments import RemoteSegment
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+_BAD_OBJECTS = 1000
+"""So many are counted, then all begin anew."""
 
 
 class SegmentGone(CorruptFile):
@@ -44,10 +48,11 @@ class Fetcher:
         self._store = store
         self._cache = cache
         self._piece_bytes = piece_bytes
+        self._bad: Counter[str] = Counter()
 
     def extent(self, segment: RemoteSegment, extent: Extent) -> Fetched:
         """Fetch *extent*, check it, write it. Raises CorruptFile, SegmentGone, RemoteUnavailable, DiskFull."""
-        return _twice(lambda: self._extent(segment, extent))
+        return self._twice(lambda: self._extent(segment, extent))
 
     def index(self, segment: RemoteSegment, part: ByteRange, parse: Callable[[bytes], T]) -> tuple[bytes, T]:
         """The bytes *part* of the segment's `.indexes`, and what *parse* makes of them."""
@@ -56,7 +61,26 @@ class Fetcher:
             raw = self._get(segment.indexes_key, segment.indexes_etag, part)
             return raw, parse(raw)
 
-        return _twice(once)
+        return self._twice(once)
+
+    def _twice(self, once: Callable[[], T]) -> T:
+        try:
+            return once()
+        except SegmentGone:
+            raise
+        except CorruptFile as error:
+            self._say(error)
+        return once()
+
+    def _say(self, error: CorruptFile) -> None:
+        """Readers come again and again: of each object the 1st, 2nd, 4th, 8th, ... bad range."""
+        if len(self._bad) >= _BAD_OBJECTS:
+            self._bad.clear()
+        self._bad[error.where] += 1
+        times = self._bad[error.where]
+        if times & (times - 1) == 0:
+            facts = {"object": error.where, "byte": error.position, "times": times}
+            log.warning("bad range, fetched once more", extra=facts)
 
     def _extent(self, segment: RemoteSegment, extent: Extent) -> Fetched:
         start, stop = extent.range.start, extent.range.stop
@@ -112,13 +136,3 @@ class Fetcher:
 
 def _name(segment: RemoteSegment, start: int, table: BatchTable) -> ExtentName:
     return ExtentName(segment.segment_id, start, start + table.length, table.first_offset, table.next_offset)
-
-
-def _twice(once: Callable[[], T]) -> T:
-    try:
-        return once()
-    except SegmentGone:
-        raise
-    except CorruptFile as error:
-        log.warning("bad range, fetched once more", extra={"object": error.where, "byte": error.position})
-    return once()

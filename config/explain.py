@@ -8,17 +8,35 @@ from tierd.config.units import show_bytes, show_ms
 
 
 def explain(settings: Settings) -> list[str]:
-    """One sentence a line, for the defaults and each topic named in tierd.toml; what clients set is not in it."""
+    """One sentence a line, for the defaults and each topic named in tierd.toml; what clients set is not in it.
+
+    What is strange about the settings, though not wrong, is `cautions`; what differs for Kafka's own topics `adopted`.
+    """
     layers = settings.topic_defaults
     lines = [f"data: {', '.join(map(str, settings.data_dirs))}; state: {settings.state_dir}"]
     lines += _bucket(settings, layers.resolve(""))
-    adopted = layers.resolve("", adopted=True)
-    if adopted != layers.resolve(""):
-        lines.append("topics that Kafka wrote here: " + "; ".join(_fate(adopted)))
     for topic in sorted(settings.topics):
         resolved = layers.resolve(topic)
         lines.append(f"topic {topic}: " + "; ".join(_fate(resolved)))
     return lines
+
+
+def adopted(settings: Settings) -> str | None:
+    """What is in force for topics that Kafka wrote here; None when it is the same as for all others."""
+    layers = settings.topic_defaults
+    topic = layers.resolve("", adopted=True)
+    return None if topic == layers.resolve("") else "topics that Kafka wrote here: " + "; ".join(_fate(topic))
+
+
+def cautions(settings: Settings) -> list[str]:
+    """What is allowed and hardly ever meant."""
+    url = settings.remote.url or ""
+    prefix = url.removeprefix("s3://").partition("/")[2]
+    if not url.startswith("s3://") or not prefix or prefix.endswith("/"):
+        return []
+    return [
+        f'remote.url = "{url}": the prefix has no / at its end, so keys begin with "{prefix}tierd/"; write "{url}/"'
+    ]
 
 
 def _bucket(settings: Settings, topic: TopicSettings) -> Iterator[str]:

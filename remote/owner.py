@@ -6,6 +6,7 @@ lost the bucket. A run goes on from a claim of its own holder; a foreign holder'
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 from tierd.base.ids import PartitionId
 from tierd.remote.documents import Document, Id
@@ -56,7 +57,8 @@ class OwnerClaim:
 
     def describe(self) -> str:
         """For messages: who and when."""
-        return f"epoch {self.epoch}, host {self.host}, directory {self.holder.directory_id}, at {self.claimed_ms} ms"
+        when = datetime.fromtimestamp(self.claimed_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        return f"epoch {self.epoch}, host {self.host}, directory {self.holder.directory_id}, at {when}"
 
 
 CLAIM = Document(OwnerClaim)

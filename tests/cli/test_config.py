@@ -28,7 +28,10 @@ def file(tmp_path: Path) -> Path:
 
 def test_check_says_yes(capsys: pytest.CaptureFixture[str], file: Path) -> None:
     assert tierd(capsys, "config", "check", "-c", file).out == "the settings are right\n"
-    assert json.loads(tierd(capsys, "config", "check", "-c", file, "--json").out) == {"problems": []}
+    assert json.loads(tierd(capsys, "config", "check", "-c", file, "--json").out) == {"problems": [], "cautions": []}
+    strange = tierd(capsys, "config", "check", "-c", file, "--set", "remote.url=s3://b/x")
+    assert (strange.code, strange.out) == (0, "the settings are right\n")
+    assert 'caution: remote.url = "s3://b/x"' in strange.err
 
 
 def test_check_says_all_that_is_wrong(capsys: pytest.CaptureFixture[str], file: Path) -> None:

@@ -4,12 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from tierd.config.explain import explain
+from tierd.config.explain import adopted, cautions, explain
 from tierd.config.load import Options, load
+from tierd.config.model import Settings
 
 
 def told(*sets: str, remote: str | None = "file:/archive") -> list[str]:
-    return explain(load(Options(data=(Path("/d"),), state=Path("/s"), remote=remote, sets=sets)))
+    return explain(_settings(*sets, remote=remote))
+
+
+def _settings(*sets: str, remote: str | None = "file:/archive") -> Settings:
+    return load(Options(data=(Path("/d"),), state=Path("/s"), remote=remote, sets=sets))
 
 
 def test_the_defaults_keep_an_archive() -> None:
@@ -18,7 +23,6 @@ def test_the_defaults_keep_an_archive() -> None:
         "bucket: file:/archive; a segment is copied when it closes: 1GiB large, or 1h old",
         "it leaves the disk when 1d old, and only when its copy is committed",
         "the bucket never forgets it",
-        "topics that Kafka wrote here: it never leaves the disk; the bucket never forgets it",
     ]
 
 
@@ -27,8 +31,20 @@ def test_without_a_bucket_it_stays_here() -> None:
         "data: /d; state: /s",
         "bucket: none (--remote); everything stays on this disk",
         "this disk never forgets it",
-        "topics that Kafka wrote here: this disk never forgets it",
     ]
+
+
+def test_what_differs_for_topics_that_kafka_wrote() -> None:
+    assert adopted(_settings()) == "topics that Kafka wrote here: it never leaves the disk; the bucket never forgets it"
+
+
+@pytest.mark.parametrize(
+    ("url", "cautioned"),
+    [("s3://b/x", True), ("s3://b/x/y", True), ("s3://b/x/", False), ("s3://b/", False), ("s3://b", False)],
+)
+def test_a_prefix_without_its_slash_is_pointed_out(url: str, cautioned: bool) -> None:
+    assert [f'write "{url}/"' in line for line in cautions(_settings(remote=url))] == [True] * cautioned
+    assert not cautions(_settings(remote="file:/archive"))
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import click
 
 from tierd.cli.places import json_option, place_options
 from tierd.cli.screen import print_json
+from tierd.config.explain import cautions
 from tierd.config.load import Options, SettingsError, load
 from tierd.config.model import Settings, daemon_settings
 from tierd.config.places import Secret
@@ -26,19 +27,25 @@ def config() -> None:
 @_SETS
 @json_option
 def check(config: Path | None, data: tuple[Path, ...], state: Path | None, sets: tuple[str, ...], as_json: bool) -> int:
-    """Say all that is wrong with the settings, each with its path, value and allowed range. Exit code 2 then."""
+    """Say all that is wrong with the settings, each with its path, value and allowed range. Exit code 2 then.
+
+    What is allowed and hardly ever meant is said, too; that changes no exit code.
+    """
     try:
-        load(Options(config=config, data=data, state=state, sets=sets), need_data=True)
+        settings = load(Options(config=config, data=data, state=state, sets=sets), need_data=True)
     except SettingsError as error:
         if as_json:
             rows = [{"path": one.path, "value": one.given, "reason": one.reason} for one in error.problems]
-            print_json({"problems": rows})
+            print_json({"problems": rows, "cautions": []})
             return 2
         raise
+    strange = cautions(settings)
     if as_json:
-        print_json({"problems": []})
-    else:
-        click.echo("the settings are right")
+        print_json({"problems": [], "cautions": strange})
+        return 0
+    for line in strange:
+        click.echo(f"caution: {line}", err=True)
+    click.echo("the settings are right")
     return 0
 
 

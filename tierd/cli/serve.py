@@ -7,7 +7,7 @@ import click
 
 from tierd.base import logs
 from tierd.cli.places import place_options
-from tierd.config.explain import explain
+from tierd.config.explain import cautions, explain
 from tierd.config.load import Options, load
 
 log = logging.getLogger(__name__)
@@ -55,6 +55,8 @@ def serve(
     logs.to_stderr(settings.log_level)
     for line in explain(settings):
         log.info("%s", line)
+    for line in cautions(settings):
+        log.warning("%s", line)
     from tierd import daemon  # heavy: everything that runs
 
     return daemon.run(settings, recover=take_over, lost=[path.absolute() for path in lost])

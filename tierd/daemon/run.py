@@ -9,6 +9,7 @@ from pathlib import Path
 from tierd.base import descriptors
 from tierd.base.exits import Exit
 from tierd.broker.broker import Broker
+from tierd.config.explain import adopted
 from tierd.config.model import Settings
 from tierd.daemon.parts import Opened, assemble
 from tierd.daemon.starting import Starting
@@ -78,6 +79,9 @@ class _Run:
 
     async def _serve(self) -> None:
         broker, link = await assemble(self._opened, recover=self._recover)
+        told = adopted(self._settings)
+        if told is not None and any(topic.row.adopted for topic in broker.partitions.topics()):
+            log.info("%s", told)
         watch = Watch(broker, link)
         control = ControlServer(self._settings.control_socket, Verbs(broker, link, self._settings.state_dir).handlers())
         http = self._http(watch)
@@ -87,8 +91,8 @@ class _Run:
             if http is not None:
                 host, port = await http.start()
                 log.info("health and metrics", extra={"listening": f"{host}:{port}"})
-            told = broker.advertised()
-            log.info("ready", extra={"listening": f"{address[0]}:{address[1]}", "advertised": f"{told[0]}:{told[1]}"})
+            named = broker.advertised()
+            log.info("ready", extra={"listening": f"{address[0]}:{address[1]}", "advertised": f"{named[0]}:{named[1]}"})
             print(f"tierd ready on {address[0]}:{address[1]}", flush=True)
             self._notifier.ready(watch.summary())
             await self._until_stopped(broker, watch)

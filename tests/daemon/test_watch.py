@@ -104,6 +104,20 @@ def test_readers_that_are_refused_are_named_from_the_same_moment_on(
     assert said(broker)[0] == []
 
 
+def test_a_read_that_hangs_is_refused_as_one_that_fails(
+    broker: Running, client: Client, tier: FileTier, clock: FakeClock
+) -> None:
+    tiered_log(broker, client)
+    tier.gate = asyncio.Event()
+    for _ in range(4):
+        assert client.fetch("t", 0, max_wait=10).error_code == 0
+        clock.advance(10_000)
+    assert client.fetch("t", 0, max_wait=10).error_code == 56
+    assert [row["kind"] for row in said(broker)[0]] == ["refused"]
+    broker.call(tier.gate.set)
+    assert client.fetch("t", 0).records
+
+
 def test_bytes_that_do_not_parse_are_named_until_they_do(broker: Running, client: Client, tier: FileTier) -> None:
     tiered_log(broker, client)
     tier.fails = lambda text: CorruptFile("an object", 7, text)  # type: ignore[assignment]

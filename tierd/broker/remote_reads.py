@@ -52,6 +52,7 @@ class RemoteReads:
         """The read of *want*: one that an earlier fetch left behind, or a new one. The caller takes or leaves it."""
         left = self._left.pop(_key(want), None)
         if left is not None and not (left.done() and (left.cancelled() or left.exception())):
+            want.partition.tried_ms = self._clock.monotonic_ms()  # asked for again, though one read goes on
             return left
         return asyncio.get_running_loop().create_task(self._read(want))
 

@@ -9,8 +9,8 @@ import pytest
 from kit import mounts
 from tierd.base.errors import DiskFull, StartRefused
 from tierd.broker.registry import Registry
-from tierd.config.topic import MIB
 from tierd.config.state_files import BALLAST
+from tierd.config.topic import MIB
 from tierd.storage import ballast, database
 from tierd.storage.database import DatabaseDamaged, open_database, set_aside, transaction
 from tierd.tiering.catalog import Catalog

@@ -320,6 +320,21 @@ def test_a_segment_deleted_meanwhile_is_looked_up_again(tmp_path: Path) -> None:
     run(work)
 
 
+def test_a_damaged_object_is_said_ever_more_rarely(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    log = synthetic(1, 40)
+    stored = log.store._objects[log.rows.segments[0].log_key]
+    stored.data = stored.data[:100] + bytes(len(stored.data) - 100)
+
+    async def work() -> None:
+        async with reader_of(log, tmp_path) as reader:
+            for _ in range(5):
+                with pytest.raises(CorruptFile):
+                    await reader.read(PART, 0, max_bytes=900, stop=FAR, committed=False)
+
+    run(work)
+    assert [vars(record)["times"] for record in caplog.records if "bad range" in record.message] == [1, 2, 4]
+
+
 def test_another_object_in_its_place_is_not_read(tmp_path: Path) -> None:
     log = synthetic(1, 40)
     segment = log.rows.segments[0]

@@ -1,135 +1,18 @@
-"""A whole tierd over several real disks: one gets full, one fails, one is not mounted, one is lost."""
+"""A whole tierd over several real disks: one fails, one is not mounted, one is lost."""
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from broker.client import Client, batch, offsets_of
+from broker.client import batch
+from e2e.disks import connect, directories, health, read_all, sets, tierd
 from kit import mounts, tiers, tools, traffic
-from kit.daemon import Daemon, DidNotStart
-from tierd.config.topic import MIB
+from kit.daemon import DidNotStart
 from tierd.wire.errors import ErrorCode
 
 pytestmark = pytest.mark.e2e
-
-
-class Beside(Daemon):
-    """Its log lies beside the state directory: the disk of the data may fail."""
-
-    @property
-    def log(self) -> Path:
-        assert self.state is not None
-        return self.state.with_name("daemon.log")
-
-
-def sets(**settings: str) -> list[str]:
-    return [word for name, value in settings.items() for word in ("--set", f"{name.replace('_', '.')}={value}")]
-
-
-@contextmanager
-def tierd(*data: Path, state: Path, remote: Path | None = None, extra: list[str] | None = None) -> Iterator[Daemon]:
-    more = [word for path in data[1:] for word in ("--data", str(path))]
-    more += sets(tierd_disk_reserve_bytes="1MiB")  # the disks here are small
-    daemon = Beside(data[0], f"file:{remote}" if remote else None, state, [*more, *(extra or [])])
-    try:
-        yield daemon.start()
-    finally:
-        daemon.kill()
-
-
-def connect(daemon: Daemon) -> Client:
-    host, _, port = daemon.address.rpartition(":")
-    return Client((host, int(port)))
-
-
-def read_all(client: Client, topic: str, number: int, end: int) -> list[int]:
-    found: list[int] = []
-    while not found or found[-1] < end - 1:
-        answer = client.fetch(topic, found[-1] + 1 if found else 0, number, max_wait=2000)
-        assert answer.error_code == 0
-        found += offsets_of(answer.records)
-    return found
-
-
-def health(daemon: Daemon) -> dict[str, Any]:
-    answer: dict[str, Any] = json.loads(tiers.http(daemon, "/health"))
-    return answer
-
-
-def directories(daemon: Daemon) -> dict[str, dict[str, Any]]:
-    return {Path(row["path"]).name: row for row in daemon.status()["directories"]}
-
-
-# Full.
-
-
-@pytest.mark.parametrize("reserve", ["4MiB", "0"], ids=["down to the reserve", "down to the last byte"])
-def test_a_full_disk_refuses_and_then_serves_again(tmp_path: Path, reserve: str) -> None:
-    options = sets(segment_bytes="1MiB", tierd_disk_reserve_bytes=reserve, file_delete_delay_ms="0")
-    with (
-        mounts.small_disk(tmp_path / "disk", 24 * MIB) as disk,
-        tierd(disk / "data", state=tmp_path / "state", remote=tmp_path / "bucket", extra=options) as daemon,
-        connect(daemon) as client,
-    ):
-        client.create("t")
-        records, end = batch(50, size=2000), 0
-        while (answer := client.produce("t", records)).error_code == 0:
-            end = answer.base_offset + 50
-        assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
-        assert end * 2000 > 15 * MIB
-        assert client.produce("t", records).error_code == ErrorCode.KAFKA_STORAGE_ERROR
-        assert read_all(client, "t", 0, end) == list(range(end))
-        assert directories(daemon)["data"]["state"] == "online"
-        daemon.verb("copy", "--wait")
-        copied = daemon.partition("t")["copied_to"]
-        assert copied > end / 2
-        daemon.verb("evict")
-        freed = daemon.partition("t")
-        assert freed["local_start"] == copied
-        answer = _once_there_is_room(client, records)
-        assert (answer.error_code, answer.base_offset) == (0, end)
-        daemon.kill()
-        daemon.start()
-        with connect(daemon) as again:
-            assert read_all(again, "t", 0, end + 50) == list(range(end + 50))
-        assert not list((tmp_path / "state" / "set-aside").rglob("*.log*"))
-
-
-def _once_there_is_room(client: Client, records: bytes) -> Any:
-    """tierd looks at the free space once a second; a long poll is the pause."""
-    for _ in range(20):
-        answer = client.produce("t", records)
-        if answer.error_code == 0:
-            break
-        client.fetch("t", client.list_offsets("t", -1).offset, max_wait=250)
-    return answer
-
-
-def test_a_full_disk_survives_a_kill(tmp_path: Path) -> None:
-    options = sets(segment_bytes="1MiB", tierd_disk_reserve_bytes="1MiB")
-    with (
-        mounts.small_disk(tmp_path / "disk", 12 * MIB) as disk,
-        tierd(disk / "data", state=tmp_path / "state", extra=options) as daemon,
-    ):
-        with connect(daemon) as client:
-            client.create("t")
-            end = 0
-            while (answer := client.produce("t", batch(50, size=2000))).error_code == 0:
-                end = answer.base_offset + 50
-        daemon.kill()
-        filler = disk / "filler"
-        with filler.open("wb") as file:
-            file.write(bytes(512 * 1024))
-        daemon.start()
-        with connect(daemon) as client:
-            assert read_all(client, "t", 0, end) == list(range(end))
-            assert client.produce("t", batch()).error_code == ErrorCode.KAFKA_STORAGE_ERROR
-            filler.unlink()
-            client.call(20, 6, topics=[{"name": "t", "topic_id": None}], timeout=1000)
 
 
 # Failing.

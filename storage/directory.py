@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
@@ -35,6 +36,7 @@ from tierd.storage.segment import Indexes, Segment
 from tierd.storage.setaside import SetAside
 from tierd.storage.starts import LogStarts
 from tierd.storage.trash import Trash
+from tierd.storage.txn_rebuild import rebuild_aborted
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +90,7 @@ class LogDirectory:
             disk=disk,
             clock=clock,
             fds=self._fds,
-            indexes=IndexCache(self._rebuild),
+            indexes=IndexCache(self._rebuild, partial(rebuild_aborted, disk, self.set_aside)),
             reserve=DiskReserve(path, disk, clock, reserve),
             set_aside=self.set_aside,
             trash=self.trash,

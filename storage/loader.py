@@ -26,7 +26,7 @@ from tierd.storage.progress import Meter
 from tierd.storage.recall import recall
 from tierd.storage.recovery import Cut, Recovery, rebuild_indexes, walk_segment
 from tierd.storage.roll import remove_files
-from tierd.storage.segment import Segment, is_sealed, read_indexes
+from tierd.storage.segment import Segment, is_sealed, read_aborted, read_indexes
 from tierd.storage.segments import Segments
 from tierd.storage.snapshots import Snapshots
 
@@ -188,7 +188,7 @@ class _Loader:
                 position = loaded.offsets.positions[-1] if len(loaded.offsets) else 0
                 for _, _, last_offset, _ in heads(file.fileno(), position, segment.size_bytes, segment.where):
                     end = last_offset + 1
-            aborted = segment.aborted()
+            aborted = read_aborted(segment, None)
         except CorruptFile:
             return None
         segment.activate(self._disk, builder, aborted)

@@ -130,17 +130,15 @@ class LogReader:
         return log_end if next_base is None else next_base
 
     def aborted(self, start: int, stop: int) -> tuple[AbortedTxn, ...]:
-        """Aborted transactions that begin below *stop* and whose marker is at or above *start*, in marker order."""
-        found = []
+        """Aborted transactions that begin below *stop* and whose marker is at or above *start*, in marker order.
+        Raises CorruptFile, OSError."""
+        found: list[AbortedTxn] = []
         for at in range(self._segments.find(start), len(self._segments)):
             segment = self._segments[at]
-            if not segment.has_txn_index:
-                continue
-            for entry in segment.aborted():
-                if entry.marker_offset >= start and entry.first_offset < stop:
-                    found.append(AbortedTxn(entry.producer_id, entry.first_offset))
-                if entry.last_stable >= stop:
-                    return tuple(found)
+            if segment.has_txn_index:
+                entries = self._indexes.aborted(segment, self._segments.next_base(at))
+                if entries.find(start, stop, found):
+                    break
         return tuple(found)
 
     def batches(self, offset: int, stop: int) -> Iterator[tuple[BatchHeader, bytes]]:

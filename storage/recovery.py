@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from tierd.base.disk import Disk
 from tierd.base.errors import CorruptFile
 from tierd.base.ids import TopicPartition
+from tierd.storage.aborted import AbortedEntries
 from tierd.storage.batch import BatchHeader
 from tierd.storage.gaps import Gap
 from tierd.storage.indexing import IndexBuilder
@@ -138,7 +139,7 @@ class Recovery:
                 aborted.append(entry)
 
         scan = walk_segment(segment, on_batch, next_base, self._meter)
-        segment.activate(self._disk, builder, [])
+        segment.activate(self._disk, builder, AbortedEntries())
         if scan.good_bytes < segment.size_bytes:
             if next_base is not None and scan.next_offset < next_base and self._on_gap is not None:
                 self._on_gap((scan.next_offset, next_base))

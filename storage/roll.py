@@ -65,9 +65,12 @@ def roll_segments(
     except (DiskFull, OSError):
         remove_files(segment, disk)
         raise
+    aborted = active.aborted
     active.close()
     if active.loaded is not None:
         indexes.keep(active, active.loaded)
+    if aborted is not None and active.has_txn_index:
+        indexes.keep_aborted(active, aborted)
     segments.append(segment)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tierd.base.disk import Disk
 from tierd.base.errors import CorruptFile
+from tierd.storage.aborted import AbortedEntries
 from tierd.storage.fdcache import FdCache
 from tierd.storage.header import HEADER_BYTES, BatchHeader, parse_header
 from tierd.storage.index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
@@ -18,7 +19,7 @@ from tierd.storage.sparse import OffsetEntries, TimeEntries
 from tierd.storage.timeindex import ENTRY_BYTES as TIME_ENTRY_BYTES
 from tierd.storage.timeindex import TimeIndex
 from tierd.storage.txnindex import ENTRY_BYTES as TXN_ENTRY_BYTES
-from tierd.storage.txnindex import AbortedEntry, encode_txn_index, parse_txn_index
+from tierd.storage.txnindex import AbortedEntry
 from tierd.storage.view import SegmentView
 
 _MAX_HINTS = 64
@@ -26,8 +27,8 @@ _MAX_HINTS = 64
 
 class Segment:
     __slots__ = (
-        "_aborted",
         "_txn_written",
+        "aborted",
         "append_ms",
         "base",
         "builder",
@@ -62,7 +63,9 @@ class Segment:
         self.view: SegmentView | None = None
         """What log_views shows of it once closed."""
         self.has_txn_index = False
-        self._aborted: list[AbortedEntry] | None = None
+        """Whether a transaction has been aborted in it."""
+        self.aborted: AbortedEntries | None = None
+        """Those of the active segment; of a closed one IndexCache knows."""
         self._txn_written = 0
 
     def __repr__(self) -> str:
@@ -108,7 +111,7 @@ class Segment:
                 file.truncate(size_bytes)
             finally:
                 file.close()
-        self.activate(disk, IndexBuilder(self.base), [])
+        self.activate(disk, IndexBuilder(self.base), AbortedEntries())
 
     def extend_indexes(self, disk: Disk, index_bytes: int) -> None:
         """Give the trimmed index files of a segment that becomes active again their room back."""
@@ -120,10 +123,10 @@ class Segment:
             finally:
                 file.close()
 
-    def activate(self, disk: Disk, builder: IndexBuilder, aborted: list[AbortedEntry]) -> None:
+    def activate(self, disk: Disk, builder: IndexBuilder, aborted: AbortedEntries) -> None:
         """Take appends from now on. *aborted* is what its `.txnindex` holds: nothing is read once a batch is written,
         for a read that failed would leave the log without what is in it."""
-        self._aborted, self._txn_written = aborted, len(aborted)
+        self.aborted, self._txn_written = aborted, len(aborted)
         self.builder = builder
         self.loaded = None
         self.handle.drop()
@@ -142,8 +145,8 @@ class Segment:
             self.first_append_ms = now_ms
 
     def note_aborted(self, entry: AbortedEntry) -> None:
-        assert self._aborted is not None
-        self._aborted.append(entry)
+        assert self.aborted is not None
+        self.aborted.add(entry)
         self.has_txn_index = True
 
     def write_indexes(self, disk: Disk, *, trim: bool, anew: bool = False) -> None:
@@ -179,12 +182,12 @@ class Segment:
             file.close()
 
     def _write_txn_index(self, disk: Disk) -> None:
-        entries = self._aborted or []
-        if self._txn_written >= len(entries):
+        entries = self.aborted
+        if entries is None or self._txn_written >= len(entries):
             return
         file = disk.open(self.path(Suffix.TXN_INDEX), create=True)
         try:
-            file.pwrite(encode_txn_index(entries[self._txn_written :]), self._txn_written * TXN_ENTRY_BYTES)
+            file.pwrite(entries.to_bytes(self._txn_written), self._txn_written * TXN_ENTRY_BYTES)
         finally:
             file.close()
         self._txn_written = len(entries)
@@ -203,20 +206,10 @@ class Segment:
         self.largest = pair if pair[0] > NO_TIMESTAMP else None
         self.loaded = Indexes(self.builder.offsets, self.builder.times)
         self.builder = None
-        self._aborted = None
+        self.aborted = None
         self.handle.writable_by = None
 
     # -- both --
-
-    def aborted(self) -> list[AbortedEntry]:
-        """Aborted transactions whose marker lies in this segment. Raises CorruptFile, OSError."""
-        if self._aborted is not None:
-            return self._aborted
-        entries: list[AbortedEntry] = []
-        if self.has_txn_index:
-            path = self.path(Suffix.TXN_INDEX)
-            entries = parse_txn_index(path.read_bytes(), str(path))
-        return entries
 
     def largest_timestamp(self) -> tuple[int, int] | None:
         """(largest timestamp, last offset of the first batch that has it); None without any. Raises OSError."""
@@ -230,7 +223,7 @@ class Segment:
 
     def set_aborted(self, entries: list[AbortedEntry]) -> None:
         """Recovery found these; they are written with the indexes."""
-        self._aborted = entries
+        self.aborted = AbortedEntries(entries)
         self._txn_written = 0
         self.has_txn_index = bool(entries)
 
@@ -270,6 +263,18 @@ def read_indexes(segment: Segment, next_base: int | None) -> Indexes:
 def _has_time(segment: Segment) -> bool:
     with segment.handle.path.open("rb", buffering=0) as file:
         return parse_header(os.pread(file.fileno(), HEADER_BYTES, 0), 0, segment.where).max_timestamp_ms > 0
+
+def read_aborted(segment: Segment, next_base: int | None) -> AbortedEntries:
+    """Aborted transactions whose marker lies in this segment, as its file says. Raises CorruptFile, OSError."""
+    if not segment.has_txn_index:
+        return AbortedEntries()
+    path = segment.path(Suffix.TXN_INDEX)
+    try:
+        raw = path.read_bytes()
+    except FileNotFoundError as error:
+        raise CorruptFile(str(path), 0, "the file is missing") from error
+    return AbortedEntries.from_bytes(raw, segment.base, str(path), next_base)
+
 
 
 def is_sealed(segment: Segment) -> bool:

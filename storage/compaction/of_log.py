@@ -116,9 +116,12 @@ class Compaction:
     def _aborted(self, start: int, stop: int) -> tuple[AbortedEntry, ...]:
         """Aborted transactions that reach into [start, stop), wherever their markers are."""
         found: list[AbortedEntry] = []
-        for segment in self._segments.since(self._segments.find(start)):
-            for entry in segment.aborted() if segment.has_txn_index else ():
-                if entry.marker_offset >= start and entry.first_offset < stop:
+        for at in range(self._segments.find(start), len(self._segments)):
+            segment = self._segments[at]
+            if not segment.has_txn_index:
+                continue
+            for entry in self._context.indexes.aborted(segment, self._segments.next_base(at)).since(start):
+                if entry.first_offset < stop:
                     found.append(entry)
                 if entry.last_stable >= stop:
                     return tuple(found)

@@ -1,0 +1,135 @@
+"""A `.txnindex` that is damaged is made again from the log: readers see what they saw."""
+
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kit.logs import T0, Opened, batch, slice_bytes
+from tierd.base.errors import CorruptFile
+from tierd.storage.log import Log
+from tierd.storage.txn_rebuild import find_aborted
+from tierd.storage.txnindex import ENTRY_BYTES, parse_txn_index
+from tierd.storage.view import AbortedTxn
+
+
+def write_transactions(log: Log, *, segments: int = 4) -> None:
+    """Three producers take turns, two of three transactions are aborted; some reach over the end of a segment."""
+    sequences, epochs = {7: 0, 8: 0, 9: 0}, dict.fromkeys((7, 8, 9), 0)
+    ended = 0
+    for turn in range(10_000):
+        producer = (7, 8, 7, 9)[turn % 4]
+        raw = batch(2, size=60, producer=(producer, epochs[producer], sequences[producer]), attributes=0x10)
+        log.append(raw, now_ms=T0, in_transaction=True)
+        sequences[producer] += 2
+        if turn % 5 == 4 or producer == 9:
+            epochs[producer], sequences[producer] = epochs[producer] + 1, 0
+            log.end_transaction(producer, epochs[producer], 0, commit=ended % 3 == 0, now_ms=T0, raised=True)
+            ended += 1
+        if len(log.closed()) == segments:
+            return
+
+
+def everything(log: Log) -> list[tuple[AbortedTxn, ...]]:
+    return [log.aborted(at, at + 20) for at in range(0, log.log_end, 7)]
+
+
+def flip(at: int) -> Callable[[Path], None]:
+    def damage(path: Path) -> None:
+        raw = bytearray(path.read_bytes())
+        raw[at] ^= 0x07
+        path.write_bytes(raw)
+
+    return damage
+
+
+DAMAGE: dict[str, Callable[[Path], object]] = {
+    "random": lambda path: path.write_bytes(random.Random(5).randbytes(path.stat().st_size)),
+    "torn": lambda path: os.truncate(path, path.stat().st_size - 10),
+    "version": flip(1),
+    "marker": flip(2 + 8 + 8 + 6),
+    "last marker": flip(-14),
+    "last stable": flip(-6),
+    "empty": lambda path: os.truncate(path, 0),
+}
+
+
+@pytest.fixture
+def damaged(opened: Opened) -> Opened:
+    write_transactions(opened.log)
+    return opened
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_a_damaged_index_is_made_again_on_first_use(damaged: Opened, kind: str) -> None:
+    log = damaged.log
+    before, end = everything(log), log.log_end
+    victim = sorted(log.directory.glob("*.txnindex"))[2]
+    good = victim.read_bytes()
+    damaged.directory.close(clean=True)
+    DAMAGE[kind](victim)
+    bad = victim.read_bytes()
+    log = damaged.again()
+    assert everything(log) == before
+    assert victim.read_bytes() == good
+    assert log.log_end == end
+    aside = [path.read_bytes() for path in damaged.place.set_aside.rglob(f"{victim.name}*")]
+    assert aside == ([bad] if bad else [])
+
+
+def test_of_the_active_segment_too(damaged: Opened) -> None:
+    log = damaged.log
+    before = everything(log)
+    damaged.directory.close(clean=True)
+    victim = max(log.directory.glob("*.txnindex"))
+    good = victim.read_bytes()
+    os.truncate(victim, len(good) - 3)
+    log = damaged.again()
+    assert everything(log) == before
+    assert victim.read_bytes() == good
+
+
+def test_what_was_open_at_the_start_is_found_without_the_snapshot(damaged: Opened) -> None:
+    log = damaged.log
+    for path in log.directory.glob("*.snapshot"):
+        path.unlink()
+    indexes = sorted(log.directory.glob("*.txnindex"))
+    assert len(indexes) > 2
+    for path in indexes[:-1]:
+        base = int(path.stem)
+        found = find_aborted(log.directory, base, path.with_suffix(".log").stat().st_size)
+        assert found == parse_txn_index(path.read_bytes())
+    spans = [
+        entry for path in indexes for entry in parse_txn_index(path.read_bytes()) if entry.first_offset < int(path.stem)
+    ]
+    assert spans
+
+
+def test_nothing_is_made_up_when_nobody_knows_what_was_open(damaged: Opened) -> None:
+    log = damaged.log
+    gone, base = log.closed()[0], log.closed()[1].base
+    for path in [*log.directory.glob("*.snapshot"), *log.directory.glob(f"{gone.base:020d}.*")]:
+        path.unlink()
+    with pytest.raises(CorruptFile, match="no producer snapshot"):
+        find_aborted(log.directory, base, log.closed()[1].size_bytes)
+
+
+def test_an_index_is_read_once(damaged: Opened) -> None:
+    log = damaged.again()
+    before = everything(log)
+    for path in log.directory.glob("*.txnindex"):
+        path.unlink()
+    assert everything(log) == before
+    assert slice_bytes(log, 0, committed=True)
+
+
+def test_one_that_vanishes_comes_back(damaged: Opened) -> None:
+    log = damaged.again()
+    victim = sorted(log.directory.glob("*.txnindex"))[1]
+    good = victim.read_bytes()
+    victim.unlink()
+    everything(log)
+    assert victim.read_bytes() == good
+    assert len(good) % ENTRY_BYTES == 0

@@ -191,6 +191,34 @@ def test_a_damaged_index_is_made_anew(bench: Bench, tmp_path: Path) -> None:
         assert bool(files.offset) == bool(damage)
 
 
+def without_one(raw: bytes) -> bytes:
+    return raw[:-34]
+
+
+@pytest.mark.parametrize("part_bytes", [1000, 16 * 1024 * 1024])
+@pytest.mark.parametrize(
+    "damage", [without_one, lambda raw: raw[:-1], lambda raw: os.urandom(len(raw)), lambda _: b"", None]
+)
+def test_no_abort_is_missing_in_the_bucket(
+    tmp_path: Path, part_bytes: int, damage: Callable[[bytes], bytes] | None
+) -> None:
+    bench = Bench(tmp_path, part_bytes)
+    view = copied(tmp_path, "txn-0")
+    found = 0
+    for segment in view.closed:
+        index = view.directory / names.txn_index_file(segment.base)
+        good = index.read_bytes() if index.exists() else None
+        if damage is None:
+            index.unlink(missing_ok=True)
+        elif good is not None:
+            index.write_bytes(damage(good))
+        row = bench.copier(view, segment).run()
+        files = split_indexes(bench.store.get(row.remote.indexes_key), row.remote.layout, "")
+        assert files.transaction == good
+        found += good is not None
+    assert found > 2
+
+
 def flip(path: Path, at: int) -> None:
     raw = bytearray(path.read_bytes())
     raw[at] ^= 1

@@ -11,11 +11,16 @@ from tierd.base.errors import CorruptFile
 from tierd.remote.indexes import IndexFiles
 from tierd.remote.manifest import EpochStart
 from tierd.storage import names
+from tierd.storage.aborted import AbortedEntries
+from tierd.storage.batch import ControlType, parse_control
 from tierd.storage.epochs import EpochEntry, encode_epochs, parse_epochs
+from tierd.storage.header import HEADER_BYTES, parse_header
 from tierd.storage.index import encode_entry
+from tierd.storage.records import iter_records
 from tierd.storage.sparse import OffsetEntries, TimeEntries
 from tierd.storage.timeindex import encode_time_entry
-from tierd.storage.txnindex import parse_txn_index
+from tierd.storage.txn_rebuild import find_aborted
+from tierd.storage.txnindex import AbortedEntry, encode_txn_index
 from tierd.storage.view import PartitionView, SegmentView
 from tierd.tiering.snapshots import snapshot_at
 from tierd.tiering.walk import BatchAt, SegmentWalker, walk_file
@@ -40,7 +45,7 @@ def load(view: PartitionView, segment: SegmentView, walked: SegmentWalker) -> Si
             timestamp=timestamp,
             producer_snapshot=snapshot_at(view.directory, view.closed, segment.next_base),
             leader_epoch=encode_epochs(entries),
-            transaction=_transactions(view.directory, segment),
+            transaction=_transactions(view.directory, segment, walked),
         ),
         _clip(entries, segment),
     )
@@ -103,14 +108,51 @@ def rebuild(directory: Path, segment: SegmentView, interval_bytes: int) -> tuple
     return bytes(builder.offsets), bytes(builder.times)
 
 
-def _transactions(directory: Path, segment: SegmentView) -> bytes | None:
+def _transactions(directory: Path, segment: SegmentView, walked: SegmentWalker) -> bytes | None:
+    """The transaction index, made anew when it is damaged or says nothing of an abort that the segment holds: with it
+    in the bucket aborted records would show. Raises CorruptFile when the log does not tell either."""
+    known = _known_aborts(directory, segment)
+    markers = {entry.marker_offset for entry in known or ()}
+    if known is None or _aborts_beside(directory, segment, walked, markers):
+        found = find_aborted(directory, segment.base, segment.size_bytes)
+        # Compaction leaves markers whose records are gone: only the file tells of them, or nobody, and it is all one.
+        merged = {entry.marker_offset: entry for entry in [*found, *(known or ())]}
+        known = [merged[marker] for marker in sorted(merged)]
+    return encode_txn_index(known) or None
+
+
+def _known_aborts(directory: Path, segment: SegmentView) -> list[AbortedEntry] | None:
+    """What the file says; None when it is damaged."""
     path = directory / names.txn_index_file(segment.base)
     try:
-        raw = path.read_bytes()
+        entries = AbortedEntries.from_bytes(path.read_bytes(), segment.base, str(path), segment.next_base)
     except FileNotFoundError:
+        return []
+    except CorruptFile:
         return None
-    parse_txn_index(raw, str(path))  # a broken one must not be committed: aborted records would show
-    return raw or None
+    return list(entries.since(segment.base))
+
+
+def _aborts_beside(directory: Path, segment: SegmentView, walked: SegmentWalker, known: set[int]) -> bool:
+    """Whether the segment holds an abort whose marker is not *known*. One of a transaction that
+    wrote nothing may be, too."""
+    path = directory / names.log_file(segment.base)
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        for offset, position in zip(walked.controls[::2], walked.controls[1::2], strict=True):
+            if offset in known:
+                continue
+            header = parse_header(os.pread(fd, HEADER_BYTES, position), 0, str(path))
+            batch = os.pread(fd, header.size_bytes, position)
+            try:
+                kind, _ = parse_control(next(iter_records(batch, header, str(path))))
+            except (CorruptFile, StopIteration):
+                continue  # nobody knows what it is (storage/replay.py)
+            if kind == ControlType.ABORT:
+                return True
+        return False
+    finally:
+        os.close(fd)
 
 
 def _epochs(directory: Path, segment: SegmentView, walked: SegmentWalker) -> list[EpochEntry]:

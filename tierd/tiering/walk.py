@@ -6,6 +6,7 @@ A batch inside one part costs about 2 us; building no object for it is what make
 
 import os
 import struct
+from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -13,10 +14,10 @@ from crc32c import crc32c
 
 from tierd.base.errors import CorruptFile
 from tierd.remote.manifest import EpochStart
-from tierd.storage.header import CRC_START, HEADER_BYTES, LENGTH_END, MAGIC, BatchHeader, parse_header
+from tierd.storage.header import CONTROL, CRC_START, HEADER_BYTES, LENGTH_END, MAGIC, BatchHeader, parse_header
 
-_FIELDS = struct.Struct(">qiibI2xi8xq14xi")
-"""Base offset, length, leader epoch, magic, CRC, last offset delta, largest timestamp, count."""
+_FIELDS = struct.Struct(">qiibIhi8xq14xi")
+"""Base offset, length, leader epoch, magic, CRC, attributes, last offset delta, largest timestamp, count."""
 assert _FIELDS.size == HEADER_BYTES
 
 
@@ -53,6 +54,8 @@ class SegmentWalker:
         """Where the first batch with it begins."""
         self.epochs: list[EpochStart] = []
         """Leader epochs as the batches carry them."""
+        self.controls = array("q")
+        """Offset and position of each control batch, one after the other."""
 
     def feed(self, part: memoryview) -> None:
         at = 0
@@ -73,7 +76,7 @@ class SegmentWalker:
         """Batches that lie whole in *part* from *at* on; gives where it stopped, behind the header of a split one."""
         unpack, end = _FIELDS.unpack_from, len(part)
         while end - at >= HEADER_BYTES:
-            base, length, epoch, magic, crc, delta, largest_ms, count = unpack(part, at)
+            base, length, epoch, magic, crc, attributes, delta, largest_ms, count = unpack(part, at)
             stop = at + length + LENGTH_END
             if stop > end or magic != MAGIC or length + LENGTH_END < HEADER_BYTES:
                 self._begin(parse_header(part, at, self._where), part[at + CRC_START : at + HEADER_BYTES])
@@ -81,6 +84,8 @@ class SegmentWalker:
             if crc32c(part[at + CRC_START : stop]) != crc:
                 self._bad_crc(base)
             self._count(base, delta, epoch, largest_ms, count)
+            if attributes & CONTROL:
+                self.controls.extend((base, self._position))
             if self._on_batch is not None:
                 self._on_batch(BatchAt(self._position, parse_header(part, at, self._where)))
             self._position += stop - at
@@ -117,6 +122,8 @@ class SegmentWalker:
         self._count(
             header.base_offset, header.last_offset_delta, header.leader_epoch, header.max_timestamp_ms, header.count
         )
+        if header.control:
+            self.controls.extend((header.base_offset, self._position))
         if self._on_batch is not None:
             self._on_batch(BatchAt(self._position, header))
         self._position += header.size_bytes

@@ -2,12 +2,13 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import Executor
 
 from tierd.base.clock import Clock
 from tierd.base.errors import CorruptFile, TierdError
 from tierd.broker.commits import Commits
+from tierd.broker.damage import DamagedRecords
 from tierd.broker.partition import Partition
 from tierd.broker.partitions import Partitions
 from tierd.broker.topics import Topics
@@ -84,19 +85,37 @@ class InternalTopic:
             await asyncio.gather(*self._unsettled)
 
     async def replay(self, partition: int) -> AsyncIterator[bytes]:
-        """Whole batches from log start to log end, in pieces of about a MiB."""
+        """Whole batches from log start to log end, in pieces of about a MiB.
+
+        Raises NotHere, DamagedRecords, OSError.
+        """
         target = self._get(partition)
         offset = target.log.log_start
         while offset < target.log.log_end:
-            found = target.log.read(offset, _PIECE_BYTES, committed=False)
-            try:
-                piece = await asyncio.get_running_loop().run_in_executor(self._readers, _bytes_of, found)
-            finally:
-                found.release()
+            piece = await self._piece(target, offset)
             if not piece:
                 return
             yield piece
             offset = _next_offset(piece, str(target))
+
+    async def _piece(self, target: Partition, offset: int) -> bytes:
+        try:
+            found = target.log.read(offset, _PIECE_BYTES, committed=False)
+            try:
+                return await asyncio.get_running_loop().run_in_executor(self._readers, _bytes_of, found)
+            finally:
+                found.release()
+        except CorruptFile as error:
+            raise DamagedRecords(str(target), offset, str(error)) from error
+        except OSError as error:
+            self._partitions.note(target, error)
+            raise
+
+    def told(self, partition: int, wrong: Iterable[str]) -> None:
+        """What of that partition could not be read, for the list of what is wrong; nothing: all of it has been."""
+        target = self._partitions.get(self.name, partition)
+        if target is not None:
+            target.unread = tuple(wrong)
 
     def _get(self, partition: int) -> Partition:
         target = self._partitions.get(self.name, partition)

@@ -2,17 +2,39 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any, Generic, TypeVar
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
+
+from tierd.base.clock import Clock
+from tierd.base.errors import TierdError
 
 _T = TypeVar("_T")
 
+_FIRST_PAUSE_MS: Final = 100
+_LAST_PAUSE_MS: Final = 60_000
+"""Between two tries: what is read may be large."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """The last try, and when (monotonic) the next may be."""
+
+    error: TierdError | OSError
+    pause_ms: int
+    again_ms: int
+
 
 class Loading(Generic[_T]):
-    """By number. A reading that fails is tried again by the next who asks. Loop thread only."""
+    """By number. Loop thread only.
 
-    def __init__(self, load: Callable[[int], Coroutine[Any, Any, _T]]) -> None:
+    A reading that fails is tried again by the next who asks, but not at once: whoever asks before hears the same.
+    """
+
+    def __init__(self, load: Callable[[int], Coroutine[Any, Any, _T]], clock: Clock) -> None:
         self.ready: dict[int, _T] = {}
         self._load = load
+        self._clock = clock
+        self._failed: dict[int, _Failure] = {}
         self._tasks: dict[int, asyncio.Task[_T]] = {}
 
     async def get(self, index: int) -> _T:
@@ -21,6 +43,9 @@ class Loading(Generic[_T]):
             return self.ready[index]
         task = self._tasks.get(index)
         if task is None:
+            failed = self._failed.get(index)
+            if failed is not None and self._clock.monotonic_ms() < failed.again_ms:
+                raise failed.error.with_traceback(None)
             task = self._tasks[index] = asyncio.create_task(self._read(index))
             task.add_done_callback(lambda done: self._done(index, done))
         # The first asker may go away; the others still wait for the same reading.
@@ -32,7 +57,14 @@ class Loading(Generic[_T]):
             task.cancel()
 
     async def _read(self, index: int) -> _T:
-        self.ready[index] = found = await self._load(index)
+        try:
+            self.ready[index] = found = await self._load(index)
+        except (TierdError, OSError) as error:
+            before = self._failed.get(index)
+            pause_ms = _FIRST_PAUSE_MS if before is None else min(2 * before.pause_ms, _LAST_PAUSE_MS)
+            self._failed[index] = _Failure(error, pause_ms, self._clock.monotonic_ms() + pause_ms)
+            raise
+        self._failed.pop(index, None)
         return found
 
     def _done(self, index: int, task: "asyncio.Task[_T]") -> None:

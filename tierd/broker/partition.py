@@ -32,6 +32,7 @@ class Partition:
         "silent_ms",
         "tried_ms",
         "unpublished_start",
+        "unread",
         "unreadable",
     )
 
@@ -50,6 +51,8 @@ class Partition:
         """Log start that DeleteRecords moved and the bucket's head does not have yet."""
         self.unreadable: tuple[int, str] | None = None
         """Offset whose bytes, in whichever tier, did not parse when they were last read, and why."""
+        self.unread: tuple[str, ...] = ()
+        """Of one of the broker's own topics: what it could not read of it when it looked last."""
         self.deleted = False
         self.offline = False
         """Its data directory has failed: nobody gets at it until the next start."""

@@ -53,6 +53,7 @@ def _of_partition(partition: Partition, now_ms: int) -> Iterator[Problem]:
         yield Problem(Kind.FAILED, name, f"takes no appends: {logged.failed}; restart to recover from the disk")
     if partition.unreadable is not None and partition.unreadable[0] >= logged.log_start:
         yield Problem(Kind.UNREADABLE, name, f"offset {partition.unreadable[0]}: {partition.unreadable[1]}")
+    yield from (Problem(Kind.UNREADABLE, name, unread) for unread in partition.unread)
     for start, stop in logged.gaps:
         yield Problem(Kind.LOST, name, lost_offsets(start, stop))
     for start, stop in partition.remote.lost if partition.remote is not None else ():

@@ -1,6 +1,6 @@
 """`__consumer_offsets` in memory, topics and a node: what `groups.ports` asks for."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 
 from tierd.base.errors import CorruptFile, DiskFull
 from tierd.base.ids import Uuid
@@ -15,6 +15,7 @@ class FakeLog:
         self.broken = False
         self.unreadable = False
         self.read = 0
+        self.wrong: dict[int, tuple[str, ...]] = {}
         self.max_batch_bytes = 1 << 20
         self.on_append: Callable[[], None] = lambda: None
         self._partitions = partitions
@@ -40,6 +41,9 @@ class FakeLog:
 
     def end(self, partition: int) -> int:
         return max([header.next_offset for _, header in walk(bytes(self.batches.get(partition, b"")))], default=0)
+
+    def told(self, partition: int, wrong: Iterable[str]) -> None:
+        self.wrong[partition] = tuple(wrong)
 
     async def replay(self, partition: int) -> AsyncIterator[bytes]:
         self.read += 1

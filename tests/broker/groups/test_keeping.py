@@ -120,6 +120,7 @@ def test_a_partition_that_cannot_be_read_is_tried_again() -> None:
         asked.cancel()
         assert await error_of_commit(rig, commit(9, 6)) == ErrorCode.COORDINATOR_NOT_AVAILABLE
         rig.log.broken = False
+        rig.clock.advance(100)
         assert (await fetched(rig))["t1", 0].committed_offset == 5
 
     run(scenario())

@@ -61,6 +61,7 @@ class MemoryLog:
         self.slow: list[asyncio.Future[None]] | None = None
         """When a list: each append waits for its disk here."""
         self.made = False
+        self.wrong: dict[int, tuple[str, ...]] = {}
         self.durable: list[bool] = []
         """What was asked of each append."""
 
@@ -90,6 +91,9 @@ class MemoryLog:
             return None
         self.slow.append(asyncio.get_running_loop().create_future())
         return self.slow[-1]
+
+    def told(self, partition: int, wrong: Iterable[str]) -> None:
+        self.wrong[partition] = tuple(wrong)
 
     async def replay(self, partition: int) -> AsyncIterator[bytes]:
         if self.unreadable:

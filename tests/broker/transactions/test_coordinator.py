@@ -11,7 +11,7 @@ from tierd.broker.transactions.model import State
 from tierd.broker.transactions.ports import Question
 from tierd.wire.errors import ErrorCode
 
-from .rig import TIMEOUT_MS, A, B, Cut, Rig, S, Steps, begin, refusal, run
+from .rig import PARTITIONS, TIMEOUT_MS, A, B, Cut, Rig, S, Steps, begin, refusal, run
 
 
 @pytest.mark.parametrize("commit", [True, False])
@@ -166,6 +166,27 @@ def test_a_start_ends_what_was_decided_with_its_own_epoch() -> None:
         await again.until("x", S.COMPLETE_COMMIT)
         assert again.markers.epochs[-1] == 2
         assert again.markers.written == {A: [(producer.id, 1, True)], B: [(producer.id, 1, True)]}
+        await again.stop()
+
+    run(work)
+
+
+def test_what_cannot_be_read_at_the_start_is_ended_when_it_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tierd.broker.transactions.coordinator.CHECK_S", 0.001)
+
+    async def work(rig: Rig) -> None:
+        producer = await begin(rig)
+        rig.markers.errors[B] = ErrorCode.KAFKA_STORAGE_ERROR
+        await rig.transactions.end("x", producer, commit=True, version=TV2)
+        rig.markers.errors.clear()
+        rig.log.unreadable = True
+        again = await rig.restart()
+        while len(rig.log.wrong) < PARTITIONS or not all(rig.log.wrong.values()):
+            await asyncio.sleep(0)
+        rig.log.unreadable = False
+        again.clock.advance(100)
+        while B not in again.markers.written:  # nobody asks
+            await asyncio.sleep(0)
         await again.stop()
 
     run(work)

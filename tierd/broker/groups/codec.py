@@ -57,6 +57,14 @@ def encode_commit_key(key: CommitKey) -> bytes:
     return I16.pack(1) + string(key.group) + string(key.topic) + I32.pack(key.partition)
 
 
+def group_of(raw: bytes) -> str | None:
+    """The group that a key names, whatever its kind; None when it names none."""
+    try:
+        return read_string(memoryview(raw), 2)[0] or None
+    except (struct.error, IndexError, UnicodeDecodeError, BadFrame):
+        return None
+
+
 def encode_group_key(group: str) -> bytes:
     return I16.pack(_GROUP_KEY) + string(group)
 

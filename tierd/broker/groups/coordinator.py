@@ -76,7 +76,7 @@ class Coordinator:
         """Called when a partition of the topic was read."""
         self._log = offsets
         self._clock = clock
-        self._shards = Loading(self._load)
+        self._shards = Loading(self._load, clock)
         self._due: list[tuple[int, int, Shard, Group]] = []
         self._order = itertools.count()
         self._timer: asyncio.TimerHandle | None = None
@@ -100,7 +100,10 @@ class Coordinator:
             partitions = await self._log.ensure()
         except (TierdError, OSError) as error:
             raise NotReady(f"{OFFSETS_TOPIC}: {error}") from error
-        return await self._shards.get(partition_of(group_id, partitions))
+        shard = await self._shards.get(partition_of(group_id, partitions))
+        if (why := shard.damaged.get(group_id)) is not None:
+            raise NotReady(f"{OFFSETS_TOPIC}-{shard.index}: {why}")
+        return shard
 
     async def load(self, index: int) -> Shard:
         """The shard of that partition of the topic. Raises NotReady."""
@@ -120,9 +123,13 @@ class Coordinator:
             async for chunk in self._log.replay(index):
                 await asyncio.to_thread(replay.feed, chunk)
         except (TierdError, OSError) as error:
+            self._log.told(index, [f"its groups are not served: {error}"])
             log.error("groups not readable", extra={"partition": replay.where, "error": str(error)})
             raise NotReady(f"{replay.where}: {error}") from error
-        shard = Shard(index, pending=replay.pending)
+        self._log.told(index, replay.wrong)
+        for why in replay.wrong:
+            log.error("group not readable", extra={"partition": replay.where, "error": why})
+        shard = Shard(index, pending=replay.pending, damaged=replay.without_damaged())
         self.held_bytes += sum(weight.commit_bytes(key.topic, commit) for key, commit in replay.pending.commits())
         for key, commit in replay.commits.items():
             shard.commits.setdefault(key.group, {})[key.topic, key.partition] = commit

@@ -1,6 +1,6 @@
 """What groups need of the broker around them."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from typing import Final, Protocol
 
 from tierd.base.ids import Uuid
@@ -32,7 +32,10 @@ class OffsetsLog(Protocol):
         """The offset after its last record. Raises TierdError."""
 
     def replay(self, partition: int) -> AsyncIterator[bytes]:
-        """Whole batches from log start to log end, in pieces of about a MiB."""
+        """Whole batches from log start to log end, in pieces of about a MiB. Raises TierdError, OSError."""
+
+    def told(self, partition: int, wrong: Iterable[str]) -> None:
+        """What of that partition could not be read, for the list of what is wrong; nothing: all of it has been."""
 
 
 class Topics(Protocol):

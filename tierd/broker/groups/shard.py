@@ -21,6 +21,8 @@ class Shard:
     """By group, then topic and partition."""
     pending: PendingOffsets = field(default_factory=PendingOffsets)
     """What open transactions are about to commit."""
+    damaged: dict[str, str] = field(default_factory=dict)
+    """Groups that are not served: nobody knows all that holds for them, and why."""
 
     def keeps_offsets(self, group_id: str) -> bool:
         """Whether the group has offsets, or an open transaction is about to commit some."""

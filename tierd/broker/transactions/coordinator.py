@@ -191,15 +191,21 @@ class Transactions:
     # time
 
     async def run(self) -> None:
-        """Until `close`: read everything, so that what was decided before the start is ended, then watch the clock."""
+        """Until `close`: read everything, so that what was decided before the start is ended, and watch the clock."""
+        whole = await self._all_read()
+        while not self._stopped.is_set():
+            self._woken.clear()
+            await self.step()
+            await _wait(*((self._stopped, CHECK_S) if self._ongoing or not whole else (self._woken, IDLE_CHECK_S)))
+            whole = whole or await self._all_read()
+
+    async def _all_read(self) -> bool:
+        """False when some of it is to be tried again; how often is up to the store."""
         try:
             await self._store.load_all()
-        except NotReady as error:
-            log.error("some transactions wait until they can be read", extra={"why": str(error)})
-        while not self._stopped.is_set():
-            await self.step()
-            self._woken.clear()
-            await _wait(*((self._stopped, CHECK_S) if self._ongoing else (self._woken, IDLE_CHECK_S)))
+        except NotReady:  # the store has said why
+            return False
+        return True
 
     async def step(self) -> None:
         """Abort what has taken too long, forget what nobody uses."""

@@ -25,7 +25,10 @@ class StateLog(Protocol):
         """
 
     def replay(self, partition: int) -> AsyncIterator[bytes]:
-        """Whole batches from log start to log end, in pieces of about a MiB."""
+        """Whole batches from log start to log end, in pieces of about a MiB. Raises TierdError, OSError."""
+
+    def told(self, partition: int, wrong: Iterable[str]) -> None:
+        """What of that partition could not be read, for the list of what is wrong; nothing: all of it has been."""
 
 
 class Marker(NamedTuple):

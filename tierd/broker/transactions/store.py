@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 from tierd.base.clock import Clock
 from tierd.base.errors import TierdError
 from tierd.base.ids import TopicPartition
+from tierd.base.logs import Doubling
 from tierd.broker.key_hash import partition_of
 from tierd.broker.loading import Loading
 from tierd.broker.transactions.codec import encode_key, encode_transaction
@@ -76,6 +77,9 @@ class Store:
         those that were read too; *broken* of an error that nobody expected.
         """
         self.entries: dict[str, Entry] = {}
+        self._damaged: dict[str, str] = {}
+        """Ids of which nobody knows what holds, and why."""
+        self._failures = Doubling()
         self._held_bytes = 0
         self._memory_bytes = memory_bytes
         self._log = state
@@ -83,7 +87,7 @@ class Store:
         self._on_disk = on_disk
         self._tell = changed
         self._broken = broken
-        self._loading = Loading(self._load)
+        self._loading = Loading(self._load, clock)
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def find(self, transactional_id: str) -> Transaction | None:
@@ -138,13 +142,15 @@ class Store:
             await asyncio.wait(set(self._tasks))
 
     async def _partition(self, transactional_id: str) -> int:
-        """The partition of the topic that has the id; it has been read then."""
+        """The partition of the topic that has the id; it has been read then. Raises NotReady."""
         try:
             count = await self._log.ensure()
         except (TierdError, OSError) as error:
             raise NotReady(f"{STATE_TOPIC}: {error}") from error
         index = partition_of(transactional_id, count)
         await self._loaded(index)
+        if (why := self._damaged.get(transactional_id)) is not None:
+            raise NotReady(f"{STATE_TOPIC}-{index}: {why}")
         return index
 
     async def _loaded(self, index: int) -> None:
@@ -159,8 +165,16 @@ class Store:
             async for chunk in self._log.replay(index):
                 await asyncio.to_thread(replay.feed, chunk)
         except (TierdError, OSError) as error:
-            log.error("transactions not readable", extra={"partition": replay.where, "error": str(error)})
+            self._log.told(index, [f"its transactional ids are not served: {error}"])
+            if (times := self._failures.failed(replay.where)) is not None:
+                facts = {"partition": replay.where, "error": str(error), "times": times}
+                log.error("transactions not readable", extra=facts)
             raise
+        self._log.told(index, replay.wrong)
+        for why in replay.wrong:
+            log.error("transaction not readable", extra={"partition": replay.where, "error": why})
+        self._failures.well(replay.where)
+        self._damaged.update(replay.damaged)
         for transactional_id, value in replay.found.items():
             entry = self.entries[transactional_id] = Entry(transactional_id, index)
             self._set(entry, value)

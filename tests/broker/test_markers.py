@@ -1,6 +1,7 @@
 """Ends of transactions as the broker writes them: readers wake, answers wait for the disk, what is refused."""
 
 import asyncio
+import errno
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from tierd.broker.markers import Markers
 from tierd.broker.transactions.model import State
 from tierd.broker.transactions.ports import Marker
 from tierd.remote.view import Claim, ClaimState
+from tierd.storage.log import Log
 from tierd.wire.api import ApiKey
 from tierd.wire.errors import ErrorCode
 
@@ -123,6 +125,25 @@ def test_refusals(broker: Running, client: Client) -> None:
     broker.log("t").failed = "an fsync failed"
     assert marker(client, (producer_id, epoch)) == ErrorCode.KAFKA_STORAGE_ERROR
     assert broker.log("t").last_stable == 0
+
+
+@pytest.mark.parametrize("asks", ["produce", "marker"])
+def test_a_failing_disk_that_an_append_meets_first_is_offline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asks: str
+) -> None:
+    with running(tmp_path, data_dirs=(tmp_path / "a", tmp_path / "b")) as broker, Client(broker.address) as client:
+        producer = begin(client)
+        directory = broker.log("t").directory.parent
+
+        def fails(*args: object, **more: object) -> None:
+            raise OSError(errno.EIO, "Input/output error")
+
+        with monkeypatch.context() as disk:
+            disk.setattr(Log, "append", fails)
+            told = client.produce("t", batch()).error_code if asks == "produce" else marker(client, producer)
+        assert told == ErrorCode.KAFKA_STORAGE_ERROR
+        bad = {home.path: home.directory.health.reason for home in broker.partitions.homes if home.directory}
+        assert [path for path, reason in bad.items() if reason] == [directory]
 
 
 def offset(client: Client) -> tuple[int, int]:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from tierd.base.errors import CorruptFile, DiskFull, RemoteUnavailable, TierdError
 from tierd.broker.connection import Answer
 from tierd.broker.counters import Counters
-from tierd.broker.error_map import code_of
 from tierd.broker.partition import Partition
 from tierd.broker.partitions import Partitions
 from tierd.broker.remote_reads import RemoteReads, RemoteWant
@@ -165,12 +164,9 @@ class Fetch:
     def _unreadable(
         self, done: Round, partition: Partition, want: FetchPartition, error: TierdError | OSError
     ) -> PartitionFetched:
-        if isinstance(error, CorruptFile):
-            partition.unreadable = (want.offset, str(error))
-        log.error("local read failed", extra={"partition": str(partition), "why": str(error)})
-        self._partitions.note(partition, error)
         done.failed = True
-        return PartitionFetched(want.partition, code_of(error))
+        code = self._partitions.met(partition, error, "local read failed", at=want.offset)
+        return PartitionFetched(want.partition, code)
 
     def _include(
         self,

@@ -173,8 +173,7 @@ class Housekeeping:
             try:
                 rolled = partition.log.maybe_roll(now_ms) or (self._too_old(partition, now_ms) and partition.log.roll())
             except (TierdError, OSError) as error:
-                log.warning("no roll", extra={"partition": str(partition), "why": str(error)})
-                self._partitions.note(partition, error)
+                self._partitions.met(partition, error, "no roll")
                 continue
             if rolled:
                 self._dirty[partition] = None
@@ -223,9 +222,8 @@ class Housekeeping:
                 log.info("retention", extra={"partition": str(partition), "log_start": start})
                 self._touched()
 
-    def _keep(self, partition: Partition, error: Exception) -> None:
-        log.error("retention waits", extra={"partition": str(partition), "why": str(error)})
-        self._partitions.note(partition, error)
+    def _keep(self, partition: Partition, error: TierdError | OSError) -> None:
+        self._partitions.met(partition, error, "retention waits")
 
     async def _in_thread(self, work: Callable[[], object]) -> None:
         """A full or failing disk is logged: all of this is tried again at the next tick."""

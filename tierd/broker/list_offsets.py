@@ -7,7 +7,6 @@ from concurrent.futures import Executor, Future
 from typing import Any, TypeVar
 
 from tierd.base.errors import RemoteUnavailable, TierdError
-from tierd.broker.error_map import code_of
 from tierd.broker.partition import Partition
 from tierd.broker.partitions import Partitions
 from tierd.broker.ports import RemoteTier
@@ -86,8 +85,7 @@ class ListOffsets:
         except RemoteUnavailable:
             return _failed(index, ErrorCode.KAFKA_STORAGE_ERROR)
         except (TierdError, OSError) as error:
-            self._partitions.note(partition, error)
-            return _failed(index, code_of(error))
+            return _failed(index, self._partitions.met(partition, error, "offsets not found"))
         offset, timestamp, epoch = found
         return {
             "partition_index": index,

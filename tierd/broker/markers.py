@@ -16,7 +16,7 @@ from tierd.broker.ports import RemoteTier
 from tierd.broker.transactions.ports import Marker
 from tierd.broker.turns import in_turns
 from tierd.remote.view import ClaimState
-from tierd.storage.errors import StorageFailed
+from tierd.storage.errors import AppendRefused, StorageFailed
 from tierd.wire.errors import ErrorCode
 
 log = logging.getLogger(__name__)
@@ -89,9 +89,11 @@ class Markers:
                 raised=marker.raised,
                 decided=marker.decided,
             )
-        except (TierdError, OSError) as error:
+        except AppendRefused as error:
             log.warning("transaction not ended", extra={"partition": str(partition), "why": str(error)})
             return code_of(error), None
+        except (TierdError, OSError) as error:
+            return self._partitions.met(partition, error, "transaction not ended"), None
         if wrote and place.topic == OFFSETS_TOPIC:
             self._offsets.ended(place.partition, marker.producer_id, commit=marker.commit)
         if wrote:

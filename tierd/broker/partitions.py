@@ -8,8 +8,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 
 from tierd.base.clock import Clock
-from tierd.base.errors import DiskFull, StartRefused
+from tierd.base.errors import CorruptFile, DiskFull, StartRefused, TierdError
 from tierd.base.ids import PartitionId, TopicPartition, Uuid
+from tierd.broker.error_map import code_of
 from tierd.broker.homes import Home, Homes, Offline
 from tierd.broker.making import Making, Removal, make_log, removal
 from tierd.broker.mending import begin_one, is_behind, listed_starts, say_it_waits
@@ -347,10 +348,18 @@ class Partitions:
         self.registry.unplace(self.withdraw(topic).run())
 
     def note(self, partition: Partition, error: BaseException) -> None:
-        """A read of *partition*'s files met *error*: when that is the disk's, its directory goes offline."""
+        """Work on *partition*'s files met *error*: when that is the disk's, its directory goes offline."""
         directory = self.homes.of(partition.log).directory
         if directory is not None:
             directory.health.note(error)
+
+    def met(self, partition: Partition, error: TierdError | OSError, event: str, *, at: int | None = None) -> ErrorCode:
+        """Work on *partition*'s files met *error*, reading offset *at*: log it as *event*, `note`; what to answer."""
+        log.error(event, extra={"partition": str(partition), "why": str(error)})
+        if at is not None and isinstance(error, CorruptFile):
+            partition.unreadable = (at, str(error))
+        self.note(partition, error)
+        return code_of(error)
 
     def take_offline(self, home: Home) -> None:
         """Serve nothing of *home* any more: its partitions have no leader, until the next start."""

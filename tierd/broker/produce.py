@@ -249,8 +249,7 @@ class Produce:
         except AppendRefused as error:
             return refused(index, error, logged.log_start)
         except (TierdError, OSError) as error:
-            log.error("append failed", extra={"partition": str(partition), "why": str(error)})
-            return PartitionProduced(index, code_of(error), message=str(error))
+            return PartitionProduced(index, self._partitions.met(partition, error, "append failed"), message=str(error))
         self._counters.produced_bytes += len(records)
         self._appended(partition)
         row = PartitionProduced(index, 0, done.first_offset, done.log_append_time_ms, logged.log_start)

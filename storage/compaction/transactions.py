@@ -7,6 +7,7 @@ goes with the last batch of the data, before the marker does: so no index ever n
 from collections.abc import Iterable
 from heapq import heapify, heappop
 
+from tierd.base.errors import CorruptFile
 from tierd.storage.batch import ControlType, parse_control
 from tierd.storage.header import BatchHeader
 from tierd.storage.records import iter_records
@@ -50,13 +51,16 @@ class Transactions:
         return False
 
     def on_control(self, header: BatchHeader, batch: memoryview, where: str) -> bool:
-        """Whether no batch of the marker's transaction was met. Raises CorruptFile."""
+        """Whether no batch of the marker's transaction was met. Raises CorruptFile, also when records were taken for
+        committed that it aborts: they would take the place of what was committed."""
         self._advance(header.last_offset)
         if not header.count:
             return True  # it was emptied when nothing referred to it any more
         kind, _ = parse_control(next(iter_records(batch, header, where)))
         if kind == ControlType.ABORT:
             aborted = self._aborted.pop(header.producer_id, None)
+            if aborted is None and header.producer_id in self._committed:
+                raise CorruptFile(where, header.base_offset, "no .txnindex names the transaction that is aborted here")
             return aborted is None or not aborted.met
         if kind == ControlType.COMMIT:
             if header.producer_id not in self._committed:

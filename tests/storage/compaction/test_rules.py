@@ -197,6 +197,24 @@ def test_aborted_data_goes_and_its_marker_later(writer: Writer) -> None:
     assert markers(writer.log.directory) == [5]
 
 
+def test_an_abort_that_no_index_names_stops_the_cleaning(writer: Writer) -> None:
+    """Else what it aborts would take the place of what was committed before."""
+    writer.put(("a", "1"))
+    writer.put(("a", "2"), producer=(8, 0, 0), txn=True)
+    writer.end(8, 1, ControlType.ABORT)
+    writer.log.roll()
+    writer.put(("other", "x"))
+    writer.directory.close(clean=True)
+    (index,) = writer.log.directory.glob("*.txnindex")
+    index.unlink()
+    writer.directory = writer.place.open()
+    writer.log = writer.directory.logs[TP]
+    writer.log.begin(1, 0)
+    with pytest.raises(CorruptFile, match="names the transaction"):
+        writer.clean()
+    assert writer.left()[:2] == [(0, "a", "1"), (1, "a", "2")]
+
+
 def test_an_aborted_transaction_ends_at_its_marker(writer: Writer) -> None:
     """Also for the look for keys, which begins above it."""
     writer.put(("a", "0"), producer=(8, 0, 0), txn=True)

@@ -9,19 +9,17 @@ from collections.abc import Iterator, Mapping
 
 from tierd.base.ids import TopicPartition
 from tierd.broker.partitions import Partitions
+from tierd.broker.transactions.codes import told
 from tierd.broker.transactions.ports import Question, Verifier
 from tierd.storage.header import ATTRIBUTES_AT, HEADER_BYTES, TRANSACTIONAL
 from tierd.storage.log import Log
+from tierd.wire.api import ApiKey
 from tierd.wire.errors import ErrorCode
 from tierd.wire.produce import ProduceRequest
 
-_ABORTABLE_FROM = 11
 _ADDS_FROM = 12
 _PRODUCER = struct.Struct(">qhi")  # id, epoch, base sequence
 _PRODUCER_AT = 43
-_UNREACHABLE = frozenset(
-    {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
-)
 
 Refusals = Mapping[TopicPartition, ErrorCode]
 
@@ -67,7 +65,7 @@ class ProduceGate:
     async def ask(self, question: Question, version: int) -> Refusals:
         """What may not be appended; the rest may, until the next await."""
         found = await self._verifier.verify(question, add=version >= _ADDS_FROM)
-        return {place: _as_produce_knows(error, version) for place, error in found.items()}
+        return {place: told(error, ApiKey.PRODUCE, version) for place, error in found.items()}
 
     async def refusal(
         self, transactional_id: str, topic: str, index: int, batch: memoryview, version: int
@@ -89,14 +87,3 @@ class ProduceGate:
                 producer = _PRODUCER.unpack_from(records, _PRODUCER_AT)
                 if partition is not None and producer[0] >= 0:
                     yield TopicPartition(topic, index), partition.log, producer
-
-
-def _as_produce_knows(error: ErrorCode, version: int) -> ErrorCode:
-    """The coordinator's code in the words of that version: what old clients cannot take makes them try again."""
-    if error is ErrorCode.TRANSACTION_ABORTABLE and version < _ABORTABLE_FROM:
-        return ErrorCode.INVALID_TXN_STATE
-    if error is ErrorCode.PRODUCER_FENCED:
-        return ErrorCode.INVALID_PRODUCER_EPOCH
-    if error in _UNREACHABLE or (error is ErrorCode.CONCURRENT_TRANSACTIONS and version < _ADDS_FROM):
-        return ErrorCode.NOT_ENOUGH_REPLICAS
-    return error

@@ -9,15 +9,15 @@ from tierd.broker.groups.offset_handlers import Fields, OffsetHandlers, Wanted, 
 from tierd.broker.groups.ports import OFFSETS_TOPIC
 from tierd.broker.groups.shard import Shard
 from tierd.broker.groups.txn_store import TransactionalOffsets
+from tierd.broker.transactions.codes import told
 from tierd.broker.transactions.ports import Question, Verifier
 from tierd.storage.errors import ProducerFenced
+from tierd.wire.api import ApiKey
 from tierd.wire.errors import ErrorCode
 from tierd.wire.header import RequestHeader
 
 log = logging.getLogger(__name__)
 
-_KNOWS_LOADING_FROM = 2
-_ABORTABLE_FROM = 4
 _ADDS_FROM = 5
 
 
@@ -36,8 +36,6 @@ class TxnOffsets:
         errors = wanted.errors
         if wanted.good:
             refusal = await self._commit(request, header.version, wanted)
-            if refusal is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and header.version < _KNOWS_LOADING_FROM:
-                refusal = ErrorCode.COORDINATOR_NOT_AVAILABLE
             errors = {place: error or refusal for place, error in errors.items()}
         return {"topics": [await committed(topic, errors) for topic in request.topics]}
 
@@ -76,7 +74,7 @@ class TxnOffsets:
         if self._verifier.covers(question):
             return ErrorCode.NONE
         found = await self._verifier.verify(question, add=version >= _ADDS_FROM)
-        return _as_clients_know(found.get(place, ErrorCode.NONE), version)
+        return told(found.get(place, ErrorCode.NONE), ApiKey.TXN_OFFSET_COMMIT, version)
 
     def _may_commit(self, shard: Shard, request: Any) -> ErrorCode:
         """Before version 3 a producer cannot say which member it commits for: then anybody may, as in Kafka."""
@@ -94,13 +92,3 @@ class TxnOffsets:
             return ErrorCode.UNKNOWN_MEMBER_ID if known else ErrorCode.ILLEGAL_GENERATION
         now_ms = self._coordinator.now_ms()
         return group.may_commit(member_id, instance_id, generation, now_ms, in_transaction=True)
-
-
-def _as_clients_know(error: ErrorCode, version: int) -> ErrorCode:
-    if error is ErrorCode.TRANSACTION_ABORTABLE and version < _ABORTABLE_FROM:
-        return ErrorCode.INVALID_TXN_STATE
-    if error is ErrorCode.PRODUCER_FENCED:
-        return ErrorCode.INVALID_PRODUCER_EPOCH
-    if error is ErrorCode.CONCURRENT_TRANSACTIONS and version < _ADDS_FROM:
-        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS  # can be tried again, says the same to old clients
-    return error

@@ -1,7 +1,4 @@
-"""The transaction APIs: kio requests of any served version in, plain values for `wire.control.make_response` out.
-
-Codes by version are Kafka's: clients below the named version take PRODUCER_FENCED for something else.
-"""
+"""The transaction APIs: kio requests of any served version in, plain values for `wire.control.make_response` out."""
 
 import logging
 from collections import defaultdict
@@ -13,6 +10,7 @@ from tierd.base.ids import TopicPartition
 from tierd.broker.groups.handlers import Handler
 from tierd.broker.groups.ports import OFFSETS_TOPIC, Topics
 from tierd.broker.key_hash import partition_of
+from tierd.broker.transactions.codes import told
 from tierd.broker.transactions.coordinator import Transactions
 from tierd.broker.transactions.listing import ListingHandlers
 from tierd.broker.transactions.machine import TV2, FreshId, Producer, Refused
@@ -27,12 +25,6 @@ log = logging.getLogger(__name__)
 Fields = dict[str, object]
 Errors = Mapping[TopicPartition, ErrorCode]
 
-_FENCED_FROM: Final = {
-    ApiKey.INIT_PRODUCER_ID: 4,
-    ApiKey.ADD_PARTITIONS_TO_TXN: 2,
-    ApiKey.ADD_OFFSETS_TO_TXN: 2,
-    ApiKey.END_TXN: 2,
-}
 _BATCHED_FROM: Final = 4
 """AddPartitionsToTxn: many transactions in one request, for brokers."""
 _TV2_FROM: Final = 5
@@ -174,8 +166,7 @@ def _check_id(transactional_id: str) -> None:
 def _code(header: RequestHeader, error: Refused) -> ErrorCode:
     facts = {"api": ApiKey(header.api_key).name, "client": header.client_id, "code": error.code.name, "why": str(error)}
     log.debug("transaction request refused", extra=facts)
-    old = header.version < _FENCED_FROM[ApiKey(header.api_key)]
-    return ErrorCode.INVALID_PRODUCER_EPOCH if old and error.code is ErrorCode.PRODUCER_FENCED else error.code
+    return told(error.code, ApiKey(header.api_key), header.version)
 
 
 def _wanted(topics: Iterable[Any]) -> list[TopicPartition]:

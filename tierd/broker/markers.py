@@ -25,7 +25,7 @@ _A_TURN = 64
 """Markers written before the loop serves others again."""
 
 
-class TransactionalOffsets(Protocol):
+class HeldOffsets(Protocol):
     """What the groups must hear of transactions that committed offsets."""
 
     async def ready(self, partition: int) -> bool:
@@ -44,7 +44,7 @@ class Markers:
         tier: RemoteTier | None,
         clock: Clock,
         commits: Commits,
-        offsets: TransactionalOffsets,
+        offsets: HeldOffsets,
         *,
         appended: Callable[[Partition], None],
     ) -> None:

@@ -21,7 +21,7 @@ from tierd.broker.groups.codec import (
     encode_group_key,
 )
 from tierd.broker.groups.model import StoredGroup, StoredMember
-from tierd.broker.groups.replay import Replay
+from tierd.broker.groups.replay import GroupReplay
 from tierd.broker.key_hash import partition_of
 from tierd.storage.batch import ControlType, encode_batch, encode_control_batch, walk
 from tierd.storage.records import Record, iter_records
@@ -59,7 +59,7 @@ def test_recorded_records_come_out_byte_for_byte() -> None:
 
 
 def test_recorded_state() -> None:
-    replay = Replay("x")
+    replay = GroupReplay("x")
     replay.feed(recorded())
     assert {(key.topic, key.partition): commit.offset for key, commit in replay.commits.items()} == {
         ("multi", 0): 30,
@@ -184,7 +184,7 @@ def test_tombstones_and_transactions() -> None:
             offset, kind, producer_id=producer, producer_epoch=0, timestamp_ms=1, coordinator_epoch=0
         )
 
-    replay = Replay("x")
+    replay = GroupReplay("x")
     replay.feed(
         batch(0, (keys[0], 1), (keys[1], 1))
         + batch(2, (keys[0], 2), (keys[2], 2), producer=7)

@@ -2,7 +2,7 @@
 
 from tierd.broker.groups.codec import Commit, CommitKey, encode_commit, encode_commit_key
 from tierd.broker.groups.pending import PendingOffsets
-from tierd.broker.groups.replay import Replay
+from tierd.broker.groups.replay import GroupReplay
 from tierd.storage.batch import ControlType, encode_batch, encode_control_batch
 from tierd.storage.header import TRANSACTIONAL
 from tierd.storage.records import Record
@@ -26,7 +26,7 @@ def marker(at: int, kind: ControlType, producer: int) -> bytes:
 
 
 def test_what_is_open_is_told_apart_from_what_holds() -> None:
-    replay = Replay("x")
+    replay = GroupReplay("x")
     replay.feed(stored(0, A, 1) + stored(1, A, 5, 7) + stored(2, B, 6, 8))
     assert replay.commits == {A: commit(1)}
     assert (A in replay.pending, B in replay.pending, set(replay.pending.of_group("g"))) == (True, True, {A, B})
@@ -38,7 +38,7 @@ def test_what_is_open_is_told_apart_from_what_holds() -> None:
 
 
 def test_the_record_written_last_holds_not_the_marker() -> None:
-    replay = Replay("x")
+    replay = GroupReplay("x")
     replay.feed(stored(0, A, 5, 7) + stored(1, A, 9) + marker(2, ControlType.COMMIT, 7))
     assert replay.commits == {A: commit(9)}
     replay.feed(stored(3, A, 5, 7) + stored(4, A, 6, 7) + marker(5, ControlType.COMMIT, 7))
@@ -46,7 +46,7 @@ def test_the_record_written_last_holds_not_the_marker() -> None:
 
 
 def test_a_deleted_offset_does_not_come_back() -> None:
-    replay = Replay("x")
+    replay = GroupReplay("x")
     replay.feed(stored(0, A, 5, 7) + stored(1, B, 5, 7) + stored(2, A, None) + marker(3, ControlType.COMMIT, 7))
     assert replay.commits == {B: commit(5)}
 

@@ -29,7 +29,7 @@ from tierd.broker.groups.consumer.records import difference
 from tierd.broker.groups.machine import Group
 from tierd.broker.groups.model import Action, GroupLimits, Join, JoinAnswer, Persist, StoredGroup, SyncAnswer
 from tierd.broker.groups.ports import OFFSETS_TOPIC, OffsetsLog
-from tierd.broker.groups.replay import Replay
+from tierd.broker.groups.replay import GroupReplay
 from tierd.broker.groups.shard import Shard
 from tierd.broker.key_hash import partition_of
 from tierd.broker.loading import Loading
@@ -118,7 +118,7 @@ class Coordinator:
         return [await self._shards.get(index) for index in range(self._log.count() or 0)]
 
     async def _load(self, index: int) -> Shard:
-        replay = Replay(f"{OFFSETS_TOPIC}-{index}")
+        replay = GroupReplay(f"{OFFSETS_TOPIC}-{index}")
         try:
             async for chunk in self._log.replay(index):
                 await asyncio.to_thread(replay.feed, chunk)

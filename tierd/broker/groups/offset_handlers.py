@@ -78,15 +78,10 @@ class OffsetHandlers:
         group = shard.groups.get(request.group_id)
         generation = request.generation_id_or_member_epoch
         if group is None:
-            # Without a group anyone may keep offsets under a name of their own.
             consumers = shard.consumers.get(request.group_id)
             if consumers is not None:
                 return consumers.may_commit(request.member_id, generation, version, self._places(request))
-            if generation < 0:
-                return ErrorCode.NONE
-            # Where there are offsets already Kafka has made a group of them, without members.
-            known = shard.keeps_offsets(request.group_id)
-            return ErrorCode.UNKNOWN_MEMBER_ID if known else ErrorCode.ILLEGAL_GENERATION
+            return shard.may_commit_alone(request.group_id, generation)
         instance_id = getattr(request, "group_instance_id", None)
         error = group.may_commit(request.member_id, instance_id, generation, self._coordinator.now_ms())
         self._coordinator.arm(shard, group)

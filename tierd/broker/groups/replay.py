@@ -14,7 +14,7 @@ from tierd.storage.records import Record
 
 
 @dataclass(slots=True)
-class Replay:
+class GroupReplay:
     """Feed whole batches in order; then `groups` and `commits` are what holds."""
 
     where: str

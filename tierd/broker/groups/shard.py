@@ -7,6 +7,7 @@ from tierd.broker.groups.codec import Commit, CommitKey
 from tierd.broker.groups.consumer.group import ConsumerGroup
 from tierd.broker.groups.machine import Group
 from tierd.broker.groups.pending import PendingOffsets
+from tierd.wire.errors import ErrorCode
 
 
 @dataclass(slots=True)
@@ -27,6 +28,13 @@ class Shard:
     def keeps_offsets(self, group_id: str) -> bool:
         """Whether the group has offsets, or an open transaction is about to commit some."""
         return bool(self.commits.get(group_id) or self.pending.of_group(group_id))
+
+    def may_commit_alone(self, group_id: str, generation: int) -> ErrorCode:
+        """Where there is no group of the name anyone may keep offsets under it, but as no member of it."""
+        if generation < 0:
+            return ErrorCode.NONE
+        # Where there are offsets already Kafka has made a group of them, without members.
+        return ErrorCode.UNKNOWN_MEMBER_ID if self.keeps_offsets(group_id) else ErrorCode.ILLEGAL_GENERATION
 
     def offsets_of(self, group_id: str) -> set[CommitKey]:
         """All of them."""

@@ -85,10 +85,6 @@ class TxnOffsets:
         if consumers is not None:
             return consumers.may_commit_in_transaction(member_id, generation)
         if group is None:
-            if generation < 0:
-                return ErrorCode.NONE
-            # Where there are offsets already Kafka has made a group of them, without members.
-            known = shard.keeps_offsets(request.group_id)
-            return ErrorCode.UNKNOWN_MEMBER_ID if known else ErrorCode.ILLEGAL_GENERATION
+            return shard.may_commit_alone(request.group_id, generation)
         now_ms = self._coordinator.now_ms()
         return group.may_commit(member_id, instance_id, generation, now_ms, in_transaction=True)

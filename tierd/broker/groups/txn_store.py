@@ -11,7 +11,7 @@ from tierd.broker.groups.shard import Shard
 
 
 class TransactionalOffsets:
-    """Implements `markers.TransactionalOffsets`. Loop thread only."""
+    """Implements `markers.HeldOffsets`. Loop thread only."""
 
     def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator = coordinator

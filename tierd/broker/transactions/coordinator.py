@@ -17,7 +17,7 @@ from tierd.broker.transactions import machine
 from tierd.broker.transactions.machine import TV2, FreshId, Producer, Refused
 from tierd.broker.transactions.model import State, Transaction
 from tierd.broker.transactions.ports import Marker, Markers, Question, StateLog
-from tierd.broker.transactions.store import Entry, NotReady, Store
+from tierd.broker.transactions.store import Entry, Store, TryAgain
 from tierd.wire.errors import ErrorCode
 
 log = logging.getLogger(__name__)
@@ -165,7 +165,7 @@ class Transactions:
             told = await self._markers.write(marker, sorted(left))
             left.difference_update(tp for tp, code in told.items() if code in _DONE)
             if left:
-                raise NotReady(", ".join(f"{tp}: {told[tp].name}" for tp in sorted(left)))
+                raise TryAgain(", ".join(f"{tp}: {told[tp].name}" for tp in sorted(left)))
 
         async def complete() -> None:
             await self._store.change(transactional_id, lambda _, now_ms: machine.complete(value, now_ms))
@@ -203,7 +203,7 @@ class Transactions:
         """False when some of it is to be tried again; how often is up to the store."""
         try:
             await self._store.load_all()
-        except NotReady:  # the store has said why
+        except TryAgain:  # the store has said why
             return False
         return True
 
@@ -229,7 +229,7 @@ class Transactions:
 
         try:
             value = await self._store.change(transactional_id, decide)
-        except NotReady as error:
+        except TryAgain as error:
             self._warn("late transaction not aborted", transactional_id, error)
             return
         if value.deciding:

@@ -9,7 +9,7 @@ from tierd.broker.transactions.model import Transaction
 from tierd.storage.records import Record
 
 
-class Replay:
+class TransactionReplay:
     """Feed whole batches in order; then `found` is what holds, by transactional id."""
 
     def __init__(self, where: str) -> None:

@@ -20,7 +20,7 @@ from tierd.broker.transactions.codec import encode_key, encode_transaction
 from tierd.broker.transactions.machine import Refused
 from tierd.broker.transactions.model import State, Transaction, may_become
 from tierd.broker.transactions.ports import STATE_TOPIC, StateLog
-from tierd.broker.transactions.replay import Replay
+from tierd.broker.transactions.replay import TransactionReplay
 from tierd.storage.batch import encode_batch
 from tierd.storage.records import Record
 from tierd.wire.errors import ErrorCode
@@ -51,7 +51,7 @@ class Entry:
     """Writes the markers of a decided transaction."""
 
 
-class NotReady(Refused):
+class TryAgain(Refused):
     """The topic is not there, or cannot be read or written now; the client looks again later."""
 
     def __init__(self, reason: str) -> None:
@@ -91,18 +91,18 @@ class Store:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def find(self, transactional_id: str) -> Transaction | None:
-        """What is known of the id. Raises NotReady."""
+        """What is known of the id. Raises TryAgain."""
         await self._partition(transactional_id)
         entry = self.entries.get(transactional_id)
         return None if entry is None else entry.value
 
     async def load_all(self) -> None:
-        """Raises NotReady when a partition cannot be read; the others have been read then."""
-        first: NotReady | None = None
+        """Raises TryAgain when a partition cannot be read; the others have been read then."""
+        first: TryAgain | None = None
         for index in range(self._log.count() or 0):
             try:
                 await self._loaded(index)
-            except NotReady as error:
+            except TryAgain as error:
                 first = first or error
         if first is not None:
             raise first
@@ -142,25 +142,25 @@ class Store:
             await asyncio.wait(set(self._tasks))
 
     async def _partition(self, transactional_id: str) -> int:
-        """The partition of the topic that has the id; it has been read then. Raises NotReady."""
+        """The partition of the topic that has the id; it has been read then. Raises TryAgain."""
         try:
             count = await self._log.ensure()
         except (TierdError, OSError) as error:
-            raise NotReady(f"{STATE_TOPIC}: {error}") from error
+            raise TryAgain(f"{STATE_TOPIC}: {error}") from error
         index = partition_of(transactional_id, count)
         await self._loaded(index)
         if (why := self._damaged.get(transactional_id)) is not None:
-            raise NotReady(f"{STATE_TOPIC}-{index}: {why}")
+            raise TryAgain(f"{STATE_TOPIC}-{index}: {why}")
         return index
 
     async def _loaded(self, index: int) -> None:
         try:
             await self._loading.get(index)
         except (TierdError, OSError) as error:
-            raise NotReady(f"{STATE_TOPIC}-{index}: {error}") from error
+            raise TryAgain(f"{STATE_TOPIC}-{index}: {error}") from error
 
     async def _load(self, index: int) -> None:
-        replay = Replay(f"{STATE_TOPIC}-{index}")
+        replay = TransactionReplay(f"{STATE_TOPIC}-{index}")
         try:
             async for chunk in self._log.replay(index):
                 await asyncio.to_thread(replay.feed, chunk)
@@ -208,7 +208,7 @@ class Store:
         except Refused:
             raise
         except (TierdError, OSError) as error:
-            raise NotReady(f"{STATE_TOPIC}-{entry.partition}: {error}") from error
+            raise TryAgain(f"{STATE_TOPIC}-{entry.partition}: {error}") from error
         return value
 
     def _check_room(self, entry: Entry, value: Transaction) -> None:

@@ -89,6 +89,13 @@ class Gaps:
         """Those not judged yet that lie in [start, stop)."""
         return tuple(gap for gap in self._now.found if start <= gap[0] and gap[1] <= stop)
 
+    def holds(self, gap: Gap) -> bool:
+        return self._now.holds(gap)
+
+    def note(self, gap: Gap) -> None:
+        """One more is found. Durable when it returns. Raises DiskFull, OSError."""
+        self._become(Recorded(_merged((*self._now.found, gap)), self._now.lost))
+
     def judge(self, healed: tuple[Gap, ...]) -> None:
         """*healed* are gaps no more, the others are lost. Durable when it returns."""
         left = (gap for gap in self._now.found if gap not in healed)

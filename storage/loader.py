@@ -185,6 +185,8 @@ class _Loader:
                 if segment.size_bytes:
                     first = parse_header(file.read(HEADER_BYTES), 0, segment.where)
                     builder.first_timestamp_ms = first.max_timestamp_ms
+                    if first.base_offset < segment.base:
+                        return None
                 position = loaded.offsets.positions[-1] if len(loaded.offsets) else 0
                 for _, _, last_offset, _ in heads(file.fileno(), position, segment.size_bytes, segment.where):
                     end = last_offset + 1
@@ -199,7 +201,9 @@ class _Loader:
         for i in range(min(stop, len(segments) - 1)):
             if not all(segments[i].base in files.of[suffix] for suffix in (Suffix.INDEX, Suffix.TIME_INDEX)):
                 self._meter.expect(1, segments[i].size_bytes)
-                rebuild_indexes(segments[i], self._disk, self._settings.index_interval_bytes, self._meter)
+                rebuild_indexes(
+                    segments[i], self._disk, self._settings.index_interval_bytes, self._meter, segments.next_base(i)
+                )
 
     def _rebuild_lineage(self, segments: Segments, stop: int) -> Lineage:
         """The epochs of the segments before number *stop*; recovery finds those of the rest."""

@@ -61,8 +61,8 @@ class Log(ReadableLog):
     def judge_gaps(self, start: int, stop: int) -> tuple[Gap, ...]:
         """Leave lost offsets within [start, stop), what the bucket has, to the bucket: local start moves behind them.
 
-        Gives these. What is left is lost for good. Once in a run, before `begin`: later the bucket may have what was
-        left of a segment that was cut. Raises DiskFull, OSError.
+        Gives these. What is left is lost for good. Before `begin`, and at once when more are found (`on_loss`): later
+        the bucket may have what was left of a segment that was cut. Raises DiskFull, OSError.
         """
         healed = self._gaps.found_within(start, stop) if start <= self.local_start else ()
         if healed:
@@ -341,7 +341,7 @@ class Log(ReadableLog):
         self._snapshots.rehome(directory, context.disk)
         self._lineage.rehome(directory, context.disk)
         self._context, self.directory = context, directory
-        self._reader = LogReader(self._segments, context.indexes)
+        self._reader = LogReader(self._segments, context.indexes, self._settle)
         self._times = TimeLookup(self._segments, context.indexes, self._reader)
         self.compaction = self.compaction.rehomed(context)
         self._durable.rehome(self.log_end, self._segments.active.base)

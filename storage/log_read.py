@@ -6,9 +6,9 @@ an earlier one stopped, needs no look at the disk at all.
 
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from tierd.base.errors import CorruptFile
+from tierd.base.errors import CorruptFile, TierdError
 from tierd.storage.fdcache import FileHandle
 from tierd.storage.header import HEADER_BYTES, LENGTH_END, MAGIC, BatchHeader, parse_header
 from tierd.storage.indexcache import IndexCache
@@ -28,17 +28,24 @@ Head = tuple[int, int, int, int]
 """Position, base offset, last offset, size in bytes of a batch."""
 
 
+class SegmentsChanged(TierdError):
+    """A segment was not what its name says and has been put right: begin the read again, from the local start on."""
+
+
 class LogReader:
     """Finds batches in the segments of one partition."""
 
-    def __init__(self, segments: Segments, indexes: IndexCache) -> None:
+    def __init__(self, segments: Segments, indexes: IndexCache, settle: Callable[[int], bool]) -> None:
+        """*settle* looks at a closed segment, given its number, before its first use; whether all is as it was."""
         self._segments = segments
         self._indexes = indexes
+        self._settle = settle
 
     def read(self, offset: int, max_bytes: int, stop: int, log_end: int, *, committed: bool) -> LogSlice:
         """Whole batches below *stop* from the first whose last offset is at or above *offset*.
 
         The first one comes even above *max_bytes*. With *committed* the aborted transactions among them are named.
+        Raises SegmentsChanged, CorruptFile, DiskFull, OSError.
         """
         if offset >= stop:
             return EMPTY_SLICE
@@ -68,6 +75,8 @@ class LogReader:
         at = segments.find(offset)
         while True:
             segment, next_base = segments[at], segments.next_base(at)
+            if not segment.checked and not self.is_settled(at):
+                raise SegmentsChanged(f"{segment.where} has been put right")
             whole = stop >= (log_end if next_base is None else next_base)
             if segment.size_bytes:
                 fd = segment.handle.acquire()
@@ -89,6 +98,10 @@ class LogReader:
                 return spans, at
             offset = next_base
             at += 1
+
+    def is_settled(self, at: int) -> bool:
+        """Whether segment number *at* may be used as it is; else the segments have changed."""
+        return self._segments[at].checked or self._segments.next_base(at) is None or self._settle(at)
 
     def locate(self, segment: Segment, fd: int, offset: int) -> int:
         """Position of the first batch of *segment* whose last offset is at or above *offset*; its size when none is.
@@ -143,10 +156,15 @@ class LogReader:
 
     def batches(self, offset: int, stop: int) -> Iterator[tuple[BatchHeader, bytes]]:
         """Every batch from *offset* on that begins below *stop*, whole. Raises CorruptFile, OSError."""
-        for at in range(self._segments.find(offset), len(self._segments)):
+        following: int | None = offset
+        while following is not None:
+            offset, at = following, self._segments.find(following)
             segment = self._segments[at]
             if segment.base >= stop:
                 return
+            if not self.is_settled(at):
+                continue
+            following = self._segments.next_base(at)
             if not segment.size_bytes:
                 continue
             fd = segment.handle.acquire()

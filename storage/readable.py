@@ -4,7 +4,8 @@ Offsets ascend: log_start <= local_start <= last_stable <= high_watermark <= log
 the log when older segments are in the bucket only; the high watermark lags where readers see only what is on the disk.
 """
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tierd.base.ids import TopicPartition, Uuid
@@ -16,12 +17,15 @@ from tierd.storage.flush import Durability
 from tierd.storage.gaps import Gap, Gaps
 from tierd.storage.header import BatchHeader
 from tierd.storage.loader import LoadedLog
-from tierd.storage.log_read import LogReader
+from tierd.storage.log_read import LogReader, SegmentsChanged
 from tierd.storage.log_views import closed_views
 from tierd.storage.recovery import Cut
+from tierd.storage.settling import settle
 from tierd.storage.snapshot import ProducerEntry
 from tierd.storage.timelookup import Found, Search, TimeLookup
-from tierd.storage.view import AbortedTxn, LogSlice, SegmentView, TimestampOffset
+from tierd.storage.view import EMPTY_SLICE, AbortedTxn, LogSlice, SegmentView, TimestampOffset
+
+log = logging.getLogger(__name__)
 
 _NO_EPOCH = -1
 
@@ -44,7 +48,7 @@ class ReadableLog:
         self._segments = loaded.segments
         self._producers = loaded.producers
         self._lineage = loaded.lineage
-        self._reader = LogReader(self._segments, context.indexes)
+        self._reader = LogReader(self._segments, context.indexes, self._settle)
         self._times = TimeLookup(self._segments, context.indexes, self._reader)
         # Below the first segment when those that lay there went before they were flushed.
         sealed = min(self._segments[self._segments.find(loaded.recovery_point)].base, loaded.recovery_point)
@@ -53,6 +57,8 @@ class ReadableLog:
         self._gaps = Gaps(context.set_aside.gap_file(name, topic_id), loaded.log_start, loaded.log_end)
         self.cuts: list[Cut] = loaded.cuts
         """What recovery took out of it at this start."""
+        self.on_loss: Callable[[], None] | None = None
+        """Told when offsets are found lost after the start, to judge them (`judge_gaps`)."""
         self.forgetful = loaded.forgetful
         """Producers and epochs of batches that have left the disk are not known; `recall` tells of them."""
         latest = self._lineage.latest
@@ -124,7 +130,26 @@ class ReadableLog:
         if not self.local_start <= offset <= end:
             raise OffsetOutOfRange(offset, self.local_start, end)
         stop = self.last_stable if committed else self.high_watermark
-        return self._reader.read(offset, max_bytes, stop, end, committed=committed)
+        while offset >= self.local_start:
+            try:
+                return self._reader.read(offset, max_bytes, stop, end, committed=committed)
+            except SegmentsChanged:  # each segment is settled once
+                continue
+        return EMPTY_SLICE  # the bucket has it, the next read goes there
+
+    def _settle(self, at: int) -> bool:
+        """Look at closed segment number *at* before its first use; whether all is as it was. Raises CorruptFile,
+        DiskFull, OSError."""
+        dense = not self._settings.compacted
+        settled = settle(self._context, self.name, self._segments, self._gaps, at, dense=dense)
+        if settled.cut is not None:
+            self.cuts.append(settled.cut)
+        if settled.lost is not None and self.on_loss is not None:
+            self.on_loss()
+            if settled.lost in self.gaps:
+                start, stop = settled.lost
+                log.error("offsets are lost", extra={"partition": str(self.name), "start": start, "stop": stop})
+        return not settled.changed
 
     def batches(self, start: int | None = None, stop: int | None = None) -> Iterator[tuple[BatchHeader, bytes]]:
         """Every local batch that lies in [start, stop), whole, oldest first. Raises CorruptFile, OSError."""

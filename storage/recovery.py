@@ -66,20 +66,46 @@ def walk_segment(
     return scan
 
 
-def rebuild_indexes(segment: Segment, disk: Disk, interval_bytes: int, meter: Meter | None = None) -> Indexes:
-    """Make both indexes of a closed segment again from its log, as far as that is good, and write them."""
+def rebuild_indexes(
+    segment: Segment, disk: Disk, interval_bytes: int, meter: Meter | None = None, stop: int | None = None
+) -> Indexes:
+    """Make both indexes of a closed segment again from its log, as far as that is good and below *stop*, and write
+    them."""
     builder = IndexBuilder(segment.base)
 
     def on_batch(_: int, position: int, header: BatchHeader) -> None:
         builder.note(position, header.size_bytes, header.last_offset, header.max_timestamp_ms, interval_bytes)
 
-    walk_segment(segment, on_batch, meter=meter)
+    walk_segment(segment, on_batch, stop, meter)
     builder.note_time()
     for suffix, raw in ((Suffix.INDEX, builder.offsets.to_bytes()), (Suffix.TIME_INDEX, builder.times.to_bytes())):
         disk.write_new(segment.path(suffix), raw)
         disk.fsync_file(segment.path(suffix))
     builder.offsets.written, builder.times.written = len(builder.offsets), len(builder.times)
     return Indexes(builder.offsets, builder.times)
+
+
+def cut_off(
+    set_aside: SetAside,
+    disk: Disk,
+    name: TopicPartition,
+    segment: Segment,
+    position: int,
+    next_offset: int,
+    reason: str,
+) -> Cut | None:
+    """Take all from *position* on out of the segment's log, set aside and durable; None when it was only zeros."""
+    path, size_bytes = segment.handle.path, segment.size_bytes
+    kept = set_aside.cut(name, path, position, size_bytes)
+    file = disk.open(path)
+    try:
+        file.truncate(position)
+        file.fsync()  # the recovery point may be here: nobody would look for what comes back behind it
+    finally:
+        file.close()
+    disk.set_mtime(path, segment.append_ms)
+    segment.size_bytes = position
+    return None if kept is None else Cut(segment.base, next_offset, position, size_bytes - position, reason)
 
 
 class Recovery:
@@ -143,7 +169,10 @@ class Recovery:
         if scan.good_bytes < segment.size_bytes:
             if next_base is not None and scan.next_offset < next_base and self._on_gap is not None:
                 self._on_gap((scan.next_offset, next_base))
-            self._cut(segment, scan)
+            reason = scan.problem.reason if scan.problem is not None else ""
+            cut = cut_off(self._set_aside, self._disk, self._name, segment, scan.good_bytes, scan.next_offset, reason)
+            if cut is not None:
+                self.cuts.append(cut)
         segment.hints.clear()
         self._rewrite(segment, aborted)
         return scan.next_offset
@@ -151,23 +180,6 @@ class Recovery:
     def _take_in(self, fd: int, position: int, header: BatchHeader) -> CompletedTxn | None:
         batch = os.pread(fd, header.size_bytes, position) if header.control else b""
         return take_in(self.producers, header, batch, self._now_ms)
-
-    def _cut(self, segment: Segment, scan: SegmentScan) -> None:
-        path = segment.handle.path
-        kept = self._set_aside.cut(self._name, path, scan.good_bytes, segment.size_bytes)
-        if kept is not None:
-            reason = scan.problem.reason if scan.problem is not None else ""
-            self.cuts.append(
-                Cut(segment.base, scan.next_offset, scan.good_bytes, segment.size_bytes - scan.good_bytes, reason)
-            )
-        file = self._disk.open(path)
-        try:
-            file.truncate(scan.good_bytes)
-            file.fsync()  # the recovery point may be here: nobody would look for what comes back behind it
-        finally:
-            file.close()
-        self._disk.set_mtime(path, segment.append_ms)
-        segment.size_bytes = scan.good_bytes
 
     def _rewrite(self, segment: Segment, aborted: list[AbortedEntry]) -> None:
         """The index files from nothing: what is on disk may be anything."""

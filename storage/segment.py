@@ -32,6 +32,7 @@ class Segment:
         "append_ms",
         "base",
         "builder",
+        "checked",
         "directory",
         "first_append_ms",
         "handle",
@@ -54,6 +55,8 @@ class Segment:
         self.first_append_ms: int | None = None
         """Wall clock of the first append, or an earlier time when that is not known; None while empty."""
         self.builder: IndexBuilder | None = None
+        self.checked = False
+        """Written or read whole in this run, or looked at (settling.py): it ends where the next one begins."""
         self.loaded: Indexes | None = None
         """Indexes of a closed segment while in use (IndexCache)."""
         self.largest: tuple[int, int] | None = None
@@ -128,6 +131,7 @@ class Segment:
         for a read that failed would leave the log without what is in it."""
         self.aborted, self._txn_written = aborted, len(aborted)
         self.builder = builder
+        self.checked = True
         self.loaded = None
         self.handle.drop()
         self.handle.writable_by = disk

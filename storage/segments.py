@@ -73,6 +73,12 @@ class Segments:
         self._bases[start : start + count] = [new.base]
         return gone
 
+    def remove(self, i: int) -> Segment:
+        """Take closed segment *i*, not the first, out: the one before it ends where it did."""
+        assert 0 < i < len(self._segments) - 1
+        del self._bases[i]
+        return self._segments.pop(i)
+
     def drop_last(self) -> Segment:
         """Take the active segment out; the one before it becomes active."""
         gone = self._segments.pop()

@@ -98,6 +98,8 @@ class TimeLookup:
         at: int | None = start
         while at is not None and (stop is None or at < stop):
             number = self._segments.find(at)
+            if not self._reader.is_settled(number):
+                continue
             at = self._segments.next_base(number)
             yield self._segments[number]
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from functools import partial
 
 from tierd.base.errors import CorruptFile, RemoteUnavailable
 from tierd.base.ids import TopicPartition
@@ -37,6 +38,7 @@ async def begin_one(
         await recall(partition, copied_to, tier)
     judge_gaps(partition)
     logged.begin(epoch, first, seed, over=over)
+    logged.on_loss = partial(_judge_late, partition, tier)
     await make_visible(partition)
     settle_log_start(partition, known=start_known)
     partition.tell(tier)
@@ -97,6 +99,13 @@ def judge_gaps(partition: Partition) -> None:
     for gap in logged.judge_gaps(start, stop):
         facts = {"partition": str(partition), "gap": gap, "local_start": logged.local_start}
         log.warning("lost offsets are in the bucket, and read from there", extra=facts)
+
+
+def _judge_late(partition: Partition, tier: RemoteTier | None) -> None:
+    """The same for offsets that a read has found lost below what recovery looks at."""
+    judge_gaps(partition)
+    partition.tell(tier)
+    partition.wake()
 
 
 def listed_starts(directory: LogDirectory) -> dict[TopicPartition, int]:

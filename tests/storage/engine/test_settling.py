@@ -1,0 +1,109 @@
+"""Closed segments below the recovery point that are not what their names say: found at their first use."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kit.logs import SMALL, TP, Place, fill, log_bytes, slice_bytes
+from tierd.storage.batch import walk
+from tierd.storage.names import Suffix, segment_file
+
+TIERED = replace(SMALL, remote_storage_enable=True, file_delete_delay_ms=0)
+
+
+def stopped(root: Path) -> tuple[Place, bytes, list[tuple[int, int]]]:
+    """A log stopped cleanly: its bytes, and [base, next base) of each closed segment."""
+    place = Place(root, TIERED)
+    directory = place.open()
+    log = place.new_log(directory)
+    fill(log, 60)
+    whole = log_bytes(log)
+    ranges = [(view.base, view.next_base) for view in log.closed()]
+    directory.close(clean=True)
+    assert len(ranges) > 3
+    return place, whole, ranges
+
+
+def log_file(place: Place, base: int) -> Path:
+    return place.data / f"{TP}" / segment_file(base, Suffix.LOG)
+
+
+def torn(root: Path) -> tuple[Place, bytes, tuple[int, int], int]:
+    """The second segment is 100 bytes short: with it goes its last batch, two records."""
+    place, whole, ranges = stopped(root)
+    path = log_file(place, ranges[1][0])
+    os.truncate(path, path.stat().st_size - 100)
+    return place, whole, (ranges[1][1] - 2, ranges[1][1]), ranges[1][0]
+
+
+def test_a_torn_end_is_cut_and_named(tmp_path: Path) -> None:
+    place, _, gap, base = torn(tmp_path)
+    directory = place.open()
+    log = directory.logs[TP]
+    assert log.gaps == ()
+    sent = log_bytes(log)
+    assert log.gaps == (gap,)
+    offsets = [header.base_offset for _, header in walk(sent)]
+    assert offsets == [offset for offset in range(0, 120, 2) if offset != gap[0]]
+    assert [(cut.base, cut.next_offset) for cut in log.cuts] == [(base, gap[0])]
+    assert len(place.set_aside_files()) == 2
+    directory.close(clean=True)
+    again = place.open().logs[TP]
+    assert (log_bytes(again), again.gaps, again.cuts) == (sent, (gap,), [])
+
+
+def test_a_torn_end_is_left_to_a_bucket_that_has_it(tmp_path: Path) -> None:
+    place, whole, gap, _ = torn(tmp_path)
+    log = place.open().logs[TP]
+    log.begin(1, 0)
+    log.on_loss = lambda: log.judge_gaps(0, gap[1])  # type: ignore[func-returns-value, assignment]
+    assert slice_bytes(log, gap[0]) == b""
+    assert (log.local_start, log.log_start, log.gaps) == (gap[1], 0, ())
+    assert whole.endswith(log_bytes(log))
+
+
+@pytest.mark.parametrize("indexed", [True, False])
+def test_a_segment_that_lies_in_another_is_set_aside(indexed: bool, tmp_path: Path) -> None:
+    place, whole, ranges = stopped(tmp_path)
+    base = ranges[1][0]
+    raw = log_file(place, base).read_bytes()
+    position, header = list(walk(raw))[2]
+    copy = log_file(place, header.base_offset)
+    copy.write_bytes(raw[position:])
+    log = place.open().logs[TP]
+    if not indexed:
+        log_file(place, base).with_suffix(".index").unlink()
+    assert log_bytes(log) == whole
+    assert log.gaps == ()
+    assert copy.name in place.set_aside_files()
+
+
+def test_what_reaches_into_the_next_segment_is_cut(tmp_path: Path) -> None:
+    place, whole, ranges = stopped(tmp_path)
+    first, second = (log_file(place, ranges[i][0]) for i in (1, 2))
+    _, header = next(iter(walk(second.read_bytes())))
+    with first.open("ab") as file:
+        file.write(second.read_bytes()[: header.size_bytes])
+    log = place.open().logs[TP]
+    assert log_bytes(log) == whole
+    assert (log.gaps, len(log.cuts)) == ((), 1)
+
+
+def test_a_segment_that_is_gone_is_a_gap(tmp_path: Path) -> None:
+    place, _, ranges = stopped(tmp_path)
+    for path in (place.data / f"{TP}").glob(f"{ranges[2][0]:020d}.*"):
+        path.unlink()
+    log = place.open().logs[TP]
+    assert [header.base_offset for _, header in walk(log_bytes(log))] == [
+        offset for offset in range(0, 120, 2) if not ranges[2][0] <= offset < ranges[2][1]
+    ]
+    assert log.gaps == (ranges[2],)
+
+
+def test_whole_segments_are_left_as_they_are(tmp_path: Path) -> None:
+    place, whole, _ = stopped(tmp_path)
+    log = place.open().logs[TP]
+    assert log_bytes(log) == whole
+    assert (log.gaps, log.cuts, place.set_aside_files()) == ((), [], [])

@@ -1,5 +1,6 @@
 """A killed daemon whose disk was harmed meanwhile: what the bucket has comes from there, and nothing is lost."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,26 @@ def test_a_torn_middle_is_read_from_the_bucket(tmp_path: Path) -> None:
         assert row["local_start"] == int(logs_of(tierd, "torn")[0].stem) > 0
         assert "lost offsets are in the bucket" in tierd.log.read_text()
         assert traffic.consume_confluent(tierd.address, "torn", 0, RECORDS) == sent
+        assert tierd.stop() == 0
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_torn_older_segment_is_read_from_the_bucket(tmp_path: Path, clean: bool) -> None:
+    """It lies below the recovery point: no start reads it again."""
+    sent = list(traffic.stream("torn", 0, RECORDS, 1000))
+    with running(tmp_path / "data", f"file:{tmp_path / 'bucket'}", *SMALL) as tierd:
+        traffic.produce_confluent(tierd.address, "torn", sent)
+        tierd.verb("copy", "--wait")
+        assert tierd.stop() == 0
+        second = logs_of(tierd, "torn")[1]
+        os.truncate(second, second.stat().st_size - 100)
+        if not clean:
+            (tierd.data / names.CLEAN_SHUTDOWN).unlink()
+        tierd.start()
+        assert traffic.consume_confluent(tierd.address, "torn", 0, RECORDS) == sent
+        row = tierd.partition("torn")
+        assert (row["gaps"], row["local_start"] > int(second.stem)) == ([], True)
+        assert "lost offsets are in the bucket" in tierd.log.read_text()
         assert tierd.stop() == 0
 
 

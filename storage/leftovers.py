@@ -1,5 +1,6 @@
 """What an interrupted run left in a partition directory, put right before it is read (ENGINE.md, "Recovery")."""
 
+import logging
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,6 +9,11 @@ from tierd.base.disk import Disk
 from tierd.base.errors import CorruptFile
 from tierd.storage.compaction.unfinished import end_of, settle_swaps
 from tierd.storage.names import TMP, Mark, SegmentFile, Suffix, parse_segment_file, segment_file
+
+log = logging.getLogger(__name__)
+
+_NO_FILE = ".no-file"
+"""Added to the name of a folder that stands where a file belongs; nobody reads such a name."""
 
 
 @dataclass(slots=True)
@@ -26,7 +32,10 @@ def tidy(directory: Path, disk: Disk) -> PartitionFiles:
     marked: dict[Mark, list[SegmentFile]] = {mark: [] for mark in Mark}
     for entry in os.scandir(directory):
         file = parse_segment_file(entry.name)
-        if file is not None:
+        if file is not None and entry.is_dir():
+            log.warning("a folder has the name of a segment's file", extra={"folder": entry.path})
+            disk.replace(Path(entry.path), directory / f"{entry.name}{_NO_FILE}")
+        elif file is not None:
             marked[file.mark].append(file)
         elif entry.name.endswith(TMP):
             disk.unlink(directory / entry.name)

@@ -87,8 +87,11 @@ class Log(ReadableLog):
         self._begun = True
 
     def _restart_at(self, offset: int, seed: SeedFiles | None, *, over: bool) -> None:
+        beyond = offset == self.log_start > self.log_end  # Kafka deletes all segments then
         log.warning(
-            "the log begins anew behind the bucket's",
+            "log start lies beyond the log end: the log begins anew there"
+            if beyond and not over and seed is None
+            else "the log begins anew behind the bucket's",
             extra={"partition": self._where, "end": self.log_end, "to": offset},
         )
         self._context.persist_start(self.name, self.log_start)

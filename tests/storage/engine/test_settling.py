@@ -107,3 +107,23 @@ def test_whole_segments_are_left_as_they_are(tmp_path: Path) -> None:
     log = place.open().logs[TP]
     assert log_bytes(log) == whole
     assert (log.gaps, log.cuts, place.set_aside_files()) == ((), [], [])
+
+
+def test_a_folder_in_the_place_of_an_index_is_moved_away(tmp_path: Path) -> None:
+    place, whole, ranges = stopped(tmp_path)
+    index = log_file(place, ranges[1][0]).with_suffix(".index")
+    index.unlink()
+    index.mkdir()
+    assert log_bytes(place.open().logs[TP]) == whole
+    assert index.is_file()
+    assert (index.parent / f"{index.name}.no-file").is_dir()
+
+
+def test_a_log_start_beyond_the_end_is_said_to_be_that(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    place, _, _ = stopped(tmp_path)
+    (place.data / "log-start-offset-checkpoint").write_text("0\n1\nt 0 1000\n")
+    log = place.open().logs[TP]
+    log.begin(1, 0)
+    assert (log.log_start, log.log_end) == (1000, 1000)
+    assert "log start lies beyond the log end" in caplog.text
+    assert place.set_aside_files()

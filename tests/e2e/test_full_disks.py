@@ -47,8 +47,9 @@ def test_a_full_disk_refuses_and_then_serves_again(tmp_path: Path, reserve: str)
 
 
 def _once_there_is_room(client: Client, records: bytes) -> Any:
-    """tierd looks at the free space once a second; a long poll is the pause."""
-    for _ in range(20):
+    """Marked files go at the next tick of an idle broker (5 s), free space is looked at each second; a long poll is the
+    pause."""
+    for _ in range(80):
         answer = client.produce("t", records)
         if answer.error_code == 0:
             break

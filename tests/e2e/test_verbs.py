@@ -89,7 +89,7 @@ def test_copy_without_wait_only_queues(tmp_path: Path, verb: Verb) -> None:
         sent = tiers.fill(tierd, "t", 3)
         assert "queued" in verb(tierd, "copy", "--roll").out
         assert tierd.partition("t")["copied_to"] is None
-        assert "timeout" in verb(tierd, "copy", "--wait", "--timeout", "0.1", code=1).err
+        assert "not done after" in verb(tierd, "copy", "--wait", "--timeout", "0.1", code=5).err
         away.rename(bucket)
         tiers.until("what was queued is copied", lambda: tierd.partition("t")["copied_to"] == len(sent))
         assert verb(tierd, "evict").out.startswith("evicted: ")

@@ -264,10 +264,6 @@ def read_indexes(segment: Segment, next_base: int | None) -> Indexes:
     return Indexes(offsets, times)
 
 
-def _has_time(segment: Segment) -> bool:
-    with segment.handle.path.open("rb", buffering=0) as file:
-        return parse_header(os.pread(file.fileno(), HEADER_BYTES, 0), 0, segment.where).max_timestamp_ms > 0
-
 def read_aborted(segment: Segment, next_base: int | None) -> AbortedEntries:
     """Aborted transactions whose marker lies in this segment, as its file says. Raises CorruptFile, OSError."""
     if not segment.has_txn_index:
@@ -279,6 +275,10 @@ def read_aborted(segment: Segment, next_base: int | None) -> AbortedEntries:
         raise CorruptFile(str(path), 0, "the file is missing") from error
     return AbortedEntries.from_bytes(raw, segment.base, str(path), next_base)
 
+
+def _has_time(segment: Segment) -> bool:
+    with segment.handle.path.open("rb", buffering=0) as file:
+        return parse_header(os.pread(file.fileno(), HEADER_BYTES, 0), 0, segment.where).max_timestamp_ms > 0
 
 
 def is_sealed(segment: Segment) -> bool:

@@ -1,10 +1,12 @@
 """The bare loops that bound what any server can do here: receive and append, and sendfile to one socket.
 
-`python -m bench.bare append FILE` / `python -m bench.bare send FILE` print their port and serve connections one by one.
+`python -m bench.bare append FILE` / `send FILE` / `turns FILE` print their port and serve connections one by one.
 Wire: append takes frames of <u32 length><bytes>, answers 8 bytes each; send takes <u64 position><u64 length>, answers
-<u64 length><bytes>.
+<u64 length><bytes>. turns is send on an event loop that never waits, neither for the peer nor for a disk: what a server
+of many clients in Python must do at least.
 """
 
+import asyncio
 import os
 import socket
 import struct
@@ -15,6 +17,8 @@ from pathlib import Path
 _LENGTH = struct.Struct(">I")
 _RANGE = struct.Struct(">QQ")
 _SIZE = struct.Struct(">Q")
+_PROBE_BYTES = 128 * 1024
+_TURN_BYTES = 4 * 1024 * 1024
 
 
 def _receive(sock: socket.socket, into: memoryview) -> bool:
@@ -45,6 +49,56 @@ def send(sock: socket.socket, fd: int) -> None:
             position, length = position + n, length - n
 
 
+class Turns:
+    """One connection of `turns`."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, sock: socket.socket, fd: int, done: asyncio.Event) -> None:
+        self._loop, self._sock, self._fd, self._done = loop, sock, fd, done
+        self._asked = bytearray(16)
+        self._position = self._stop = 0
+        loop.add_reader(sock, self._readable)
+
+    def _readable(self) -> None:
+        if self._sock.recv_into(self._asked) != len(self._asked):
+            self._loop.remove_reader(self._sock)
+            self._done.set()
+            return
+        self._position, length = _RANGE.unpack(self._asked)
+        self._stop = self._position + length
+        for at in range(self._position, self._stop, _PROBE_BYTES):
+            os.preadv(self._fd, [bytearray(1)], at, os.RWF_NOWAIT)
+        self._sock.send(_SIZE.pack(length), socket.MSG_MORE)
+        if not self._sent():
+            self._loop.add_writer(self._sock, self._writable)
+
+    def _writable(self) -> None:
+        if self._sent():
+            self._loop.remove_writer(self._sock)
+
+    def _sent(self) -> bool:
+        try:
+            while self._position < self._stop:
+                self._position += os.sendfile(
+                    self._sock.fileno(), self._fd, self._position, min(self._stop - self._position, _TURN_BYTES)
+                )
+        except BlockingIOError:
+            return False
+        return True
+
+
+def turns(sock: socket.socket, fd: int) -> None:
+    async def run() -> None:
+        sock.setblocking(False)
+        done = asyncio.Event()
+        Turns(asyncio.get_running_loop(), sock, fd, done)
+        await done.wait()
+
+    asyncio.run(run())
+
+
+_SERVE = {"append": append, "send": send, "turns": turns}
+
+
 def serve(kind: str, path: str) -> None:
     fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -53,7 +107,7 @@ def serve(kind: str, path: str) -> None:
             sock, _ = listener.accept()
             with sock:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                (append if kind == "append" else send)(sock, fd)
+                _SERVE[kind](sock, fd)
 
 
 class Bare:

@@ -17,6 +17,7 @@ from tierd.storage.records import Record
 T0_MS = 1_700_000_000_000
 RECORD_BYTES = 1024
 BARE = "bare loop"
+EVENT_LOOP = "bare event loop"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,16 +121,14 @@ def _librdkafka(address: str, topic: str, batch_bytes: int, total_bytes: int) ->
 
 
 def local_fetch(servers: list[Server], run: Run, fetch_bytes: int) -> Row:
-    """Sequential fetches out of the page cache by a fast reader, beside a bare sendfile loop."""
+    """Sequential fetches out of the page cache by a fast reader, beside bare sendfile, also on an event loop."""
     batch = batch_of(64 * 1024)
     data = run.place / f"send-{fetch_bytes}"
     size = _append_all(data, batch, run.total_bytes + 2 * fetch_bytes)
     with ExitStack() as stack:
-        bare = Bare("send", data)
-        stack.callback(bare.end)
-        runs: dict[str, Callable[[], Sample]] = {
-            BARE: lambda: timed(lambda: bare.read(size, fetch_bytes, run.total_bytes), {"bare": bare.pid})
-        }
+        runs: dict[str, Callable[[], Sample]] = {}
+        for name, kind in ((BARE, "send"), (EVENT_LOOP, "turns")):
+            runs[name] = _bare_read(stack, Bare(kind, data), size, fetch_bytes, run.total_bytes)
         for server in servers:
             topic = _topic(stack, server, f"fetch-{fetch_bytes}")
             rawclient.produce(server.address, topic, batch, size)
@@ -138,6 +137,13 @@ def local_fetch(servers: list[Server], run: Run, fetch_bytes: int) -> Row:
         row = _row(f"local fetch, {fetch_bytes // MIB} MiB", BARE, servers, runs, run)
     data.unlink()
     return row
+
+
+def _bare_read(
+    stack: ExitStack, bare: Bare, file_bytes: int, piece_bytes: int, total_bytes: int
+) -> Callable[[], Sample]:
+    stack.callback(bare.end)
+    return lambda: timed(lambda: bare.read(file_bytes, piece_bytes, total_bytes), {"bare": bare.pid})
 
 
 def _append_all(path: Path, batch: bytes, total_bytes: int) -> int:

@@ -39,6 +39,7 @@ def test_a_small_run_of_the_command(tmp_path: Path) -> None:
         ("produce, 64 KiB batches", "bare loop"),
         ("produce, 64 KiB batches", "tierd"),
         ("local fetch, 1 MiB", "bare loop"),
+        ("local fetch, 1 MiB", "bare event loop"),
         ("local fetch, 1 MiB", "tierd"),
     ]
     assert all(line["mb_per_s"][1] > 0 and line["cpu_s_per_gib"][1] > 0 for line in written["rows"])

@@ -140,8 +140,7 @@ class ReadableLog:
     def _settle(self, at: int) -> bool:
         """Look at closed segment number *at* before its first use; whether all is as it was. Raises CorruptFile,
         DiskFull, OSError."""
-        dense = not self._settings.compacted
-        settled = settle(self._context, self.name, self._segments, self._gaps, at, dense=dense)
+        settled = settle(self._context, self.name, self._segments, self._gaps, at)
         if settled.cut is not None:
             self.cuts.append(settled.cut)
         if settled.lost is not None and self.on_loss is not None:

@@ -12,7 +12,6 @@ from tierd.base.errors import CorruptFile
 from tierd.base.ids import TopicPartition
 from tierd.storage.context import LogContext
 from tierd.storage.gaps import Gap, Gaps
-from tierd.storage.header import HEADER_BYTES, parse_header
 from tierd.storage.log_read import heads
 from tierd.storage.names import Suffix
 from tierd.storage.recovery import Cut, cut_off
@@ -43,18 +42,17 @@ class _Ending:
     """Why it is not good to its end."""
 
 
-def settle(
-    context: LogContext, name: TopicPartition, segments: Segments, gaps: Gaps, at: int, *, dense: bool
-) -> Settled:
+def settle(context: LogContext, name: TopicPartition, segments: Segments, gaps: Gaps, at: int) -> Settled:
     """Look at closed segment number *at*. What is torn or overlaps the next one is set aside and cut, a later one that
-    lies in it wholly is set aside; offsets lost are noted first. Not *dense*: compaction may leave holes.
+    lies in it wholly is set aside; offsets lost are noted first. One that ends whole, but before the next one begins,
+    has lost nothing: compaction leaves such holes, and an adopted topic may have been compacted whatever it says now.
 
     Raises CorruptFile, DiskFull, OSError; then it may be tried again.
     """
     segment = segments[at]
     ending = _ending(context, segment)
     if ending.reason and not ending.position and at and not segments[at - 1].checked:
-        before = settle(context, name, segments, gaps, at - 1, dense=dense)  # it may be whole there
+        before = settle(context, name, segments, gaps, at - 1)  # it may be whole there
         if before.changed:
             return before
     removed = _drop_covered(context, name, segments, at, ending.next_offset)
@@ -62,7 +60,7 @@ def settle(
     assert stop is not None
     if ending.next_offset > stop:
         ending = _ending_below(context, segment, stop)
-    lost = _lost(segments, at, ending, stop, dense=dense)
+    lost = (ending.next_offset, stop) if ending.reason and ending.next_offset < stop else None
     if lost is not None and gaps.holds(lost):
         lost = None
     if lost is not None:
@@ -151,33 +149,6 @@ def _drop_covered(context: LogContext, name: TopicPartition, segments: Segments,
         segments[at].view = None
         dropped = True
     return dropped
-
-
-def _lost(segments: Segments, at: int, ending: _Ending, stop: int, *, dense: bool) -> Gap | None:
-    if ending.next_offset >= stop:
-        return None
-    around = segments.since(max(at - 1, 0))[:3]
-    if not ending.reason and not (dense and all(_is_dense(one) for one in around if one.builder is None)):
-        return None
-    return ending.next_offset, stop
-
-
-def _is_dense(segment: Segment) -> bool:
-    """Whether no offset is missing between its batches or records: compaction has not been here. True when what comes
-    behind some batch cannot be read: that is damage of another kind."""
-    fd = segment.handle.acquire()
-    expected = None
-    try:
-        for position, base, _, _ in heads(fd, 0, segment.size_bytes, segment.where):
-            header = parse_header(os.pread(fd, HEADER_BYTES, position), 0, segment.where)
-            if header.count <= header.last_offset_delta or base != (expected or base):
-                return False
-            expected = header.next_offset
-    except CorruptFile:
-        return True
-    finally:
-        segment.handle.release()
-    return True
 
 
 def _cut(context: LogContext, name: TopicPartition, segment: Segment, ending: _Ending) -> Cut | None:

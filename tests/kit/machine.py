@@ -223,7 +223,7 @@ class Life:
     def verb(self, name: str, **request: Any) -> None:
         """`tierd copy` or `tierd evict`, which must succeed."""
         assert self.broker is not None
-        handler = Verbs(self.broker, self.link, self.catalog.parent).handlers()[name]
+        handler = Verbs(self.broker, self.link, self.machine.state).handlers()[name]
         answer = self.run(handler({"do": name, **request}, lambda _: None))
         assert answer.exit == Exit.DONE, answer.result
 

@@ -144,11 +144,12 @@ def test_opening_can_be_stopped(tmp_path: Path) -> None:
 
 def test_an_io_error_ends_the_opening(tmp_path: Path) -> None:
     place = several(tmp_path)
-    (place.data / "t-7" / segment_file(0, Suffix.LOG)).unlink()
-    (place.data / "t-7" / segment_file(0, Suffix.LOG)).mkdir()
+    file = place.data / "t-7" / segment_file(0, Suffix.LOG)
+    file.unlink()
+    file.symlink_to(file)  # opening it fails with ELOOP
     with pytest.raises(OSError, match="t-7"):
         opened(place)
-    (place.data / "t-7" / segment_file(0, Suffix.LOG)).rmdir()
+    file.unlink()
     directory = opened(place)
     assert len(directory.logs) == 12
     directory.close(clean=False)

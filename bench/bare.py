@@ -14,11 +14,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tierd.broker.sending import TURN_BYTES, resident_until
+
 _LENGTH = struct.Struct(">I")
 _RANGE = struct.Struct(">QQ")
 _SIZE = struct.Struct(">Q")
-_PROBE_BYTES = 128 * 1024
-_TURN_BYTES = 4 * 1024 * 1024
 
 
 def _receive(sock: socket.socket, into: memoryview) -> bool:
@@ -65,8 +65,7 @@ class Turns:
             return
         self._position, length = _RANGE.unpack(self._asked)
         self._stop = self._position + length
-        for at in range(self._position, self._stop, _PROBE_BYTES):
-            os.preadv(self._fd, [bytearray(1)], at, os.RWF_NOWAIT)
+        resident_until(self._fd, self._position, self._stop)
         self._sock.send(_SIZE.pack(length), socket.MSG_MORE)
         if not self._sent():
             self._loop.add_writer(self._sock, self._writable)
@@ -79,7 +78,7 @@ class Turns:
         try:
             while self._position < self._stop:
                 self._position += os.sendfile(
-                    self._sock.fileno(), self._fd, self._position, min(self._stop - self._position, _TURN_BYTES)
+                    self._sock.fileno(), self._fd, self._position, min(self._stop - self._position, TURN_BYTES)
                 )
         except BlockingIOError:
             return False

@@ -5,6 +5,7 @@ room, not entries (the first batch of a segment never has one, so no real entry 
 """
 
 import struct
+from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -32,7 +33,7 @@ class IndexEntry:
 Entry = TypeVar("Entry")
 
 
-class IndexView(Generic[Entry]):
+class IndexView(ABC, Generic[Entry]):
     """The entries in the bytes of an index, made into objects only where somebody asks for them."""
 
     entry_bytes: ClassVar[int]
@@ -42,12 +43,12 @@ class IndexView(Generic[Entry]):
         self.base = base
         self.count = used_entries(raw, self.entry_bytes)
 
-    def _entry(self, i: int) -> Entry:
-        raise NotImplementedError
+    @abstractmethod
+    def _entry(self, i: int) -> Entry: ...
 
+    @abstractmethod
     def _follows(self, entry: Entry, before: Entry | None) -> bool:
         """Whether *entry* can be the first one, or the one after *before*."""
-        raise NotImplementedError
 
     def __len__(self) -> int:
         return self.count

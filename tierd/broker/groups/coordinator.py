@@ -5,7 +5,6 @@ Everything is written before it is answered.
 """
 
 import asyncio
-import heapq
 import itertools
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -15,6 +14,7 @@ from tierd.base.clock import Clock
 from tierd.base.errors import TierdError
 from tierd.base.ids import Uuid
 from tierd.broker.groups import weight
+from tierd.broker.groups.alarms import Alarms
 from tierd.broker.groups.codec import (
     Commit,
     CommitKey,
@@ -77,9 +77,7 @@ class Coordinator:
         self._log = offsets
         self._clock = clock
         self._shards = Loading(self._load, clock)
-        self._due: list[tuple[int, int, Shard, Group]] = []
-        self._order = itertools.count()
-        self._timer: asyncio.TimerHandle | None = None
+        self._alarms: Alarms[tuple[Shard, Group]] = Alarms(self.now_ms, self.run_due)
 
     @property
     def most_record_bytes(self) -> int:
@@ -344,8 +342,7 @@ class Coordinator:
     def run_due(self) -> None:
         """Give every group whose time has come its tick."""
         now_ms = self.now_ms()
-        while self._due and self._due[0][0] <= now_ms:
-            due_ms, _, shard, group = heapq.heappop(self._due)
+        for due_ms, (shard, group) in self._alarms.due(now_ms):
             if due_ms == group.armed_ms:
                 group.armed_ms = None
             if group.wake_ms is not None and group.wake_ms <= now_ms:
@@ -353,14 +350,10 @@ class Coordinator:
                 self.recount(group)
             else:
                 self.arm(shard, group)
-        self._schedule()
 
     def close(self) -> None:
         """No more ticks. Who waits for an answer is left to the closing of the connections."""
-        self._due.clear()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._alarms.close()
         self._shards.close()
 
     def arm(self, shard: Shard, group: Group) -> None:
@@ -369,17 +362,7 @@ class Coordinator:
         if wake_ms is None or (group.armed_ms is not None and group.armed_ms <= wake_ms):
             return
         group.armed_ms = wake_ms
-        heapq.heappush(self._due, (wake_ms, next(self._order), shard, group))
-        if self._due[0][0] == wake_ms:
-            self._schedule()
-
-    def _schedule(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._due:
-            delay_ms = max(self._due[0][0] - self.now_ms(), 1)
-            self._timer = asyncio.get_running_loop().call_later(delay_ms / 1000, self.run_due)
+        self._alarms.set(wake_ms, (shard, group))
 
 
 def commit_rows(group_id: str, commits: Commits) -> list[Row]:

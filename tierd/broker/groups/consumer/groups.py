@@ -1,11 +1,9 @@
 """Consumer groups joined with the log and the clock: what a step changes is written before it holds."""
 
-import asyncio
-import heapq
-import itertools
 import logging
 from typing import NamedTuple
 
+from tierd.broker.groups.alarms import Alarms
 from tierd.broker.groups.consumer.group import ConsumerGroup
 from tierd.broker.groups.consumer.model import JOINING, Beat, ConsumerMember, ConsumerState, Refused
 from tierd.broker.groups.consumer.records import difference
@@ -37,9 +35,7 @@ class ConsumerGroups:
     def __init__(self, coordinator: Coordinator, topics: Topics) -> None:
         self._coordinator = coordinator
         self._topics = topics
-        self._due: list[tuple[int, int, Shard, ConsumerGroup]] = []
-        self._order = itertools.count()
-        self._timer: asyncio.TimerHandle | None = None
+        self._alarms: Alarms[tuple[Shard, ConsumerGroup]] = Alarms(coordinator.now_ms, self.run_due)
         coordinator.on_read = self._read
 
     async def beat(self, group_id: str, beat: Beat) -> Heard | None:
@@ -114,12 +110,10 @@ class ConsumerGroups:
     def run_due(self) -> None:
         """Send members away that are overdue."""
         now_ms = self._coordinator.now_ms()
-        while self._due and self._due[0][0] <= now_ms:
-            _, _, shard, group = heapq.heappop(self._due)
+        for _, (shard, group) in self._alarms.due(now_ms):
             group.armed_ms = None
             if shard.consumers.get(group.id) is group:
                 self._look_after(shard, group, now_ms)
-        self._schedule()
 
     def _look_after(self, shard: Shard, group: ConsumerGroup, now_ms: int) -> None:
         gone = group.overdue(now_ms)
@@ -136,8 +130,7 @@ class ConsumerGroups:
 
     def close(self) -> None:
         """Nobody is sent away any more."""
-        self._due.clear()
-        self._schedule()
+        self._alarms.close()
 
     def _arm(self, shard: Shard, group: ConsumerGroup, least_ms: int = 0) -> None:
         """A deadline moves with every heartbeat: only when its old time has come is it looked at again."""
@@ -145,14 +138,4 @@ class ConsumerGroups:
         if wake_ms is None or (group.armed_ms is not None and group.armed_ms <= wake_ms):
             return
         group.armed_ms = max(wake_ms, least_ms)
-        heapq.heappush(self._due, (group.armed_ms, next(self._order), shard, group))
-        if self._due[0][3] is group:
-            self._schedule()
-
-    def _schedule(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._due:
-            delay_ms = max(self._due[0][0] - self._coordinator.now_ms(), 1)
-            self._timer = asyncio.get_running_loop().call_later(delay_ms / 1000, self.run_due)
+        self._alarms.set(group.armed_ms, (shard, group))

@@ -1,9 +1,9 @@
 """Something read on first use and then kept; whoever asks meanwhile waits for the same reading."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from tierd.base.clock import Clock
 from tierd.base.errors import TierdError
@@ -13,6 +13,38 @@ _T = TypeVar("_T")
 _FIRST_PAUSE_MS: Final = 100
 _LAST_PAUSE_MS: Final = 60_000
 """Between two tries: what is read may be large."""
+
+
+class OwnLog(Protocol):
+    """A topic of the broker's own. Loop thread only."""
+
+    def replay(self, partition: int) -> AsyncIterator[bytes]:
+        """Whole batches from log start to log end, in pieces of about a MiB. Raises TierdError, OSError."""
+
+    def told(self, partition: int, wrong: Iterable[str]) -> None:
+        """What of that partition could not be read, for the list of what is wrong; nothing: all of it has been."""
+
+
+class Replay(Protocol):
+    """Makes of the batches of one partition what holds."""
+
+    @property
+    def wrong(self) -> Iterable[str]:
+        """What could not be decoded, a line each."""
+
+    def feed(self, chunk: bytes) -> None:
+        """Runs in a thread. Raises DamagedRecords."""
+
+
+async def read_all(log: OwnLog, partition: int, replay: Replay, what: str) -> None:
+    """Feed *replay*; what is wrong is told, and what is then not served. Raises what reading raises."""
+    try:
+        async for chunk in log.replay(partition):
+            await asyncio.to_thread(replay.feed, chunk)
+    except (TierdError, OSError) as error:
+        log.told(partition, [f"its {what} are not served: {error}"])
+        raise
+    log.told(partition, replay.wrong)
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ from tierd.broker.groups.ports import OFFSETS_TOPIC, OffsetsLog
 from tierd.broker.groups.replay import GroupReplay
 from tierd.broker.groups.shard import Shard
 from tierd.broker.key_hash import partition_of
-from tierd.broker.loading import Loading
+from tierd.broker.loading import Loading, read_all
 from tierd.storage.batch import encode_batch
 from tierd.storage.errors import ProducerFenced
 from tierd.storage.header import TRANSACTIONAL
@@ -118,13 +118,10 @@ class Coordinator:
     async def _load(self, index: int) -> Shard:
         replay = GroupReplay(f"{OFFSETS_TOPIC}-{index}")
         try:
-            async for chunk in self._log.replay(index):
-                await asyncio.to_thread(replay.feed, chunk)
+            await read_all(self._log, index, replay, "groups")
         except (TierdError, OSError) as error:
-            self._log.told(index, [f"its groups are not served: {error}"])
             log.error("groups not readable", extra={"partition": replay.where, "error": str(error)})
             raise NotReady(f"{replay.where}: {error}") from error
-        self._log.told(index, replay.wrong)
         for why in replay.wrong:
             log.error("group not readable", extra={"partition": replay.where, "error": why})
         shard = Shard(index, pending=replay.pending, damaged=replay.without_damaged())

@@ -1,15 +1,15 @@
 """What groups need of the broker around them."""
 
-from collections.abc import AsyncIterator, Iterable
 from typing import Final, Protocol
 
 from tierd.base.ids import Uuid
 from tierd.broker.groups.consumer.model import Layout
+from tierd.broker.loading import OwnLog
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 
 
-class OffsetsLog(Protocol):
+class OffsetsLog(OwnLog, Protocol):
     """The topic `__consumer_offsets`. Loop thread only."""
 
     @property
@@ -30,12 +30,6 @@ class OffsetsLog(Protocol):
 
     def end(self, partition: int) -> int:
         """The offset after its last record. Raises TierdError."""
-
-    def replay(self, partition: int) -> AsyncIterator[bytes]:
-        """Whole batches from log start to log end, in pieces of about a MiB. Raises TierdError, OSError."""
-
-    def told(self, partition: int, wrong: Iterable[str]) -> None:
-        """What of that partition could not be read, for the list of what is wrong; nothing: all of it has been."""
 
 
 class Topics(Protocol):

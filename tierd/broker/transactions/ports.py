@@ -1,15 +1,16 @@
 """What the transaction coordinator needs of the broker (`StateLog`, `Markers`), and what it gives (`Verifier`)."""
 
-from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from tierd.base.ids import TopicPartition
+from tierd.broker.loading import OwnLog
 from tierd.wire.errors import ErrorCode
 
 STATE_TOPIC: Final = "__transaction_state"
 
 
-class StateLog(Protocol):
+class StateLog(OwnLog, Protocol):
     """The topic `__transaction_state`. Loop thread only."""
 
     def count(self) -> int | None:
@@ -23,12 +24,6 @@ class StateLog(Protocol):
 
         *durable*: on the disk, whatever the settings ask for. Raises TierdError, and so does the waiting.
         """
-
-    def replay(self, partition: int) -> AsyncIterator[bytes]:
-        """Whole batches from log start to log end, in pieces of about a MiB. Raises TierdError, OSError."""
-
-    def told(self, partition: int, wrong: Iterable[str]) -> None:
-        """What of that partition could not be read, for the list of what is wrong; nothing: all of it has been."""
 
 
 class Marker(NamedTuple):

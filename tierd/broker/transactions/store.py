@@ -15,7 +15,7 @@ from tierd.base.errors import TierdError
 from tierd.base.ids import TopicPartition
 from tierd.base.logs import Doubling
 from tierd.broker.key_hash import partition_of
-from tierd.broker.loading import Loading
+from tierd.broker.loading import Loading, read_all
 from tierd.broker.transactions.codec import encode_key, encode_transaction
 from tierd.broker.transactions.machine import Refused
 from tierd.broker.transactions.model import State, Transaction, may_become
@@ -162,15 +162,12 @@ class Store:
     async def _load(self, index: int) -> None:
         replay = TransactionReplay(f"{STATE_TOPIC}-{index}")
         try:
-            async for chunk in self._log.replay(index):
-                await asyncio.to_thread(replay.feed, chunk)
+            await read_all(self._log, index, replay, "transactional ids")
         except (TierdError, OSError) as error:
-            self._log.told(index, [f"its transactional ids are not served: {error}"])
             if (times := self._failures.failed(replay.where)) is not None:
                 facts = {"partition": replay.where, "error": str(error), "times": times}
                 log.error("transactions not readable", extra=facts)
             raise
-        self._log.told(index, replay.wrong)
         for why in replay.wrong:
             log.error("transaction not readable", extra={"partition": replay.where, "error": why})
         self._failures.well(replay.where)

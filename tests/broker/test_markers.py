@@ -2,7 +2,6 @@
 
 import asyncio
 import errno
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,18 +21,6 @@ from tierd.wire.errors import ErrorCode
 
 T = TopicPartition("t", 0)
 OFFSETS = TopicPartition("__consumer_offsets", 0)
-
-
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[Running]:
-    with running(tmp_path) as started:
-        yield started
-
-
-@pytest.fixture
-def client(broker: Running) -> Iterator[Client]:
-    with Client(broker.address) as connected:
-        yield connected
 
 
 def begin(client: Client, **config: str) -> tuple[int, int]:

@@ -1,13 +1,12 @@
 """Transactional batches in Produce: each partition on its own, codes by version, the short way only in between."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from broker.client import Client, batch
-from broker.running import Running, running
+from broker.running import Running
 from tierd.base.ids import TopicPartition
 from tierd.broker.produce_gate import ProduceGate
 from tierd.broker.transactions.ports import Question
@@ -15,12 +14,6 @@ from tierd.wire.api import ApiKey
 from tierd.wire.errors import ErrorCode
 
 T = TopicPartition("t", 0)
-
-
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[Running]:
-    with running(tmp_path) as started:
-        yield started
 
 
 @pytest.fixture

@@ -62,19 +62,6 @@ def produce(daemon: Daemon, batches: int) -> int:
     return int(answer.base_offset) + RECORDS
 
 
-def fill(disk: Path) -> Path:
-    """Not one byte is left."""
-    filler = disk / "filler"
-    with filler.open("ab", buffering=0) as file:
-        for size in (MIB, 65536, 4096, 1):
-            try:
-                while file.write(bytes(size)) == size:
-                    pass
-            except OSError:
-                continue
-    return filler
-
-
 def refused(daemon: Daemon) -> None:
     with connect(daemon) as client:
         assert client.produce("t", batch(RECORDS, size=2000)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
@@ -112,7 +99,7 @@ def test_evicting_makes_room_on_a_disk_that_is_full(tmp_path: Path, killed: bool
         if killed:
             daemon.kill()
         (tierer,) = daemon.tierer_pids() if not killed else (None,)
-        filler = fill(disk)
+        filler = mounts.fill(disk)
         if killed:
             daemon.start()
         refused(daemon)
@@ -134,7 +121,7 @@ def test_without_ballast_too_a_start_is_worth_another_try(tmp_path: Path) -> Non
         end = produce(daemon, 30)
         daemon.kill()
         (state(daemon) / BALLAST).unlink()
-        filler = fill(disk)
+        filler = mounts.fill(disk)
         before = {name: (state(daemon) / name).stat().st_size for name in (REGISTRY, CATALOG)}
         with pytest.raises(DidNotStart) as failed:
             daemon.start()
@@ -152,7 +139,7 @@ def test_a_tierer_on_a_full_disk_goes_on_when_there_is_room(tmp_path: Path) -> N
         end = produce(daemon, 30)
         tierers = daemon.tierer_pids()
         (state(daemon) / BALLAST).unlink()
-        filler = fill(disk)
+        filler = mounts.fill(disk)
         with connect(daemon) as client:
             client.create("other")
         refused(daemon)
@@ -170,7 +157,7 @@ def test_a_read_of_the_bucket_that_finds_no_room_is_refused(tmp_path: Path) -> N
         end = produce(daemon, 30)
         daemon.verb("copy", "--wait")
         daemon.verb("evict")
-        filler = fill(disk)
+        filler = mounts.fill(disk)
         with connect(daemon) as client:
             assert client.fetch("t", 0, max_wait=2000).error_code == ErrorCode.KAFKA_STORAGE_ERROR
             filler.unlink()

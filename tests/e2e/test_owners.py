@@ -12,22 +12,15 @@ import confluent_kafka
 import pytest
 
 from kit import tiers, traffic
-from kit.daemon import Daemon, DidNotStart, running
+from kit.daemon import Daemon, running
 
 pytestmark = pytest.mark.e2e
-
-
-def refused(daemon: Daemon) -> str:
-    with pytest.raises(DidNotStart) as caught:
-        daemon.start()
-    assert caught.value.exit_code == 4, caught.value.said
-    return caught.value.said
 
 
 def test_a_second_daemon_on_the_same_data_is_refused(tmp_path: Path) -> None:
     bucket = f"file:{tmp_path / 'bucket'}"
     with running(tmp_path / "data", bucket):
-        assert ".lock" in refused(Daemon(tmp_path / "data", bucket, tmp_path / "other-state"))
+        assert ".lock" in tiers.refused(Daemon(tmp_path / "data", bucket, tmp_path / "other-state"))
 
 
 def test_an_empty_data_directory_on_a_prefix_that_holds_an_archive_is_refused(tmp_path: Path) -> None:
@@ -36,17 +29,17 @@ def test_an_empty_data_directory_on_a_prefix_that_holds_an_archive_is_refused(tm
         traffic.produce_confluent(tierd.address, "t", traffic.stream("t", 0, 100, 100))
         tierd.verb("copy", "--wait", "--roll")
         tierd.stop()
-    assert str(tmp_path / "bucket") in refused(Daemon(tmp_path / "new", bucket))
+    assert str(tmp_path / "bucket") in tiers.refused(Daemon(tmp_path / "new", bucket))
 
 
 def test_the_remote_is_part_of_the_archive(tmp_path: Path) -> None:
     one, two = f"file:{tmp_path / 'one'}", f"file:{tmp_path / 'two'}"
     with running(tmp_path / "data", one) as tierd:
         tierd.stop()
-    said = refused(Daemon(tmp_path / "data", two))
+    said = tiers.refused(Daemon(tmp_path / "data", two))
     assert one in said
     assert two in said
-    assert one in refused(Daemon(tmp_path / "data"))
+    assert one in tiers.refused(Daemon(tmp_path / "data"))
 
 
 def test_a_copied_host_is_refused_and_the_bucket_keeps_one_history(tmp_path: Path) -> None:
@@ -59,7 +52,7 @@ def test_a_copied_host_is_refused_and_the_bucket_keeps_one_history(tmp_path: Pat
         shutil.copytree(tmp_path / "data", tmp_path / "copy" / "data")
         shutil.copytree(tmp_path / "data.tierd", tmp_path / "copy" / "data.tierd")
         tierd.start()
-        said = refused(Daemon(tmp_path / "copy" / "data", bucket))
+        said = tiers.refused(Daemon(tmp_path / "copy" / "data", bucket))
         assert "claim" in said
         traffic.produce_confluent(tierd.address, "t", sent[2000:])
         tierd.verb("copy", "--wait", "--roll")
@@ -73,7 +66,7 @@ def test_a_refused_bucket_is_not_remembered(tmp_path: Path) -> None:
     with running(tmp_path / "other", taken) as tierd:
         traffic.produce_confluent(tierd.address, "t", traffic.stream("t", 0, 10, 100))
         tierd.stop()
-    refused(Daemon(tmp_path / "data", taken))
+    tiers.refused(Daemon(tmp_path / "data", taken))
     with running(tmp_path / "data", right) as tierd:
         assert tierd.status()["claim"] == "held"
 

@@ -43,7 +43,7 @@ def test_a_copied_host_that_begins_while_the_bucket_is_away_loses(
             line.join()
             tiers.until("the copy knows that it has lost", lambda: copy.status()["claim"] == "lost")
             assert "the bucket has another owner now: Produce is refused" in copy.log.read_text()
-            assert _refusal(copy, "t") == confluent_kafka.KafkaError.KAFKA_STORAGE_ERROR
+            assert traffic.error_of_one(copy.address, "t") == confluent_kafka.KafkaError.KAFKA_STORAGE_ERROR
             verb = copy.verb("copy", "--wait", "--roll", expect=5)
             assert "claimed by" in verb.stderr
             copy.verb("evict", expect=5)
@@ -63,16 +63,6 @@ def test_a_copied_host_that_begins_while_the_bucket_is_away_loses(
         manifests = [key for key in remotely.objects() if key.endswith(".rsm-manifest")]
         assert len(manifests) == len(committed), "one object for each range"
         assert bucket.unowned(remotely, tiers.state_of(tierd)) == []
-
-
-def _refusal(daemon: Daemon, topic: str) -> int | None:
-    """The error that a producer gets which does not try again."""
-    errors: list[confluent_kafka.KafkaError | None] = []
-    producer = confluent_kafka.Producer({"bootstrap.servers": daemon.address, "retries": 0, "log_level": 0})
-    producer.produce(topic, b"x", partition=0, on_delivery=lambda error, _: errors.append(error))
-    producer.flush(30)
-    (error,) = errors
-    return None if error is None else error.code()
 
 
 def test_an_older_state_directory_forgets_nothing_that_the_bucket_has(tmp_path: Path) -> None:

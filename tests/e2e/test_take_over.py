@@ -18,13 +18,6 @@ SMALL = ("--set", "segment.bytes=1MiB", "--set", "local.retention.ms=-1", "--set
 HEALTH = ("--set", "http.address=127.0.0.1:0")
 
 
-def refused(daemon: Daemon) -> str:
-    with pytest.raises(DidNotStart) as caught:
-        daemon.start()
-    assert caught.value.exit_code == 4, caught.value.said
-    return caught.value.said
-
-
 def taking(daemon: Daemon) -> Daemon:
     """The same, but it takes over."""
     return Daemon(daemon.data, daemon.remote, daemon.state, (*daemon.extra, "--take-over"), daemon.env)
@@ -41,7 +34,7 @@ def test_a_copy_takes_the_archive_over_and_the_old_owner_says_that_it_has_lost(t
         sent += tiers.fill(tierd, "t", 2, start=len(sent))
         tiers.copy(tierd, roll=True)
         copy = Daemon(tmp_path / "copy" / "data", remote, None, SMALL)
-        assert "--take-over" in refused(copy)
+        assert "--take-over" in tiers.refused(copy)
         taker = taking(copy)
         try:
             taker.start()
@@ -60,7 +53,7 @@ def test_a_copy_takes_the_archive_over_and_the_old_owner_says_that_it_has_lost(t
             assert taker.stop() == 0
         finally:
             taker.kill()
-        assert "claimed by another data directory" in refused(Daemon(tierd.data, remote, None, SMALL))
+        assert "claimed by another data directory" in tiers.refused(Daemon(tierd.data, remote, None, SMALL))
         with running(copy.data, remote, *SMALL) as again:  # from now on it is the owner
             tiers.read_back(again, "t", sent)
 
@@ -69,10 +62,10 @@ def test_a_take_over_needs_a_bucket_that_answers(tmp_path: Path) -> None:
     sets = ("--set", "remote.s3.endpoint=http://127.0.0.1:9")
     env = {"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "y"}
     daemon = Daemon(tmp_path / "data", "s3://nobody/tier/", None, sets, env)
-    assert "no partition lies there" in refused(taking(daemon))
+    assert "no partition lies there" in tiers.refused(taking(daemon))
     try:
         daemon.start()
-        assert _produced(daemon, "t") is None
+        assert traffic.error_of_one(daemon.address, "t") is None
         daemon.stop()
     finally:
         daemon.kill()
@@ -87,16 +80,6 @@ def _become(target: Path, source: Path) -> None:
     for path in target.iterdir():
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     shutil.copytree(source, target, dirs_exist_ok=True)
-
-
-def _produced(daemon: Daemon, topic: str) -> int | None:
-    """The error of one record; None when it was taken."""
-    errors: list[confluent_kafka.KafkaError | None] = []
-    producer = confluent_kafka.Producer({"bootstrap.servers": daemon.address, "retries": 0, "log_level": 0})
-    producer.produce(topic, b"x", partition=0, on_delivery=lambda error, _: errors.append(error))
-    producer.flush(30)
-    (error,) = errors
-    return None if error is None else error.code()
 
 
 @pytest.mark.s3
@@ -120,11 +103,11 @@ def test_a_disk_that_fell_behind_takes_no_appends_before_the_bucket_has_said_how
         line.cut()
         tierd.start()
         assert tierd.status()["claim"] == "pending"
-        assert _produced(tierd, "t") == confluent_kafka.KafkaError.KAFKA_STORAGE_ERROR
+        assert traffic.error_of_one(tierd.address, "t") == confluent_kafka.KafkaError.KAFKA_STORAGE_ERROR
         health = json.loads(tiers.http(tierd, "/health"))
         assert "t-0: takes no appends until the bucket has answered" in health["reasons"]
         tiers.read_back(tierd, "t", sent[: tierd.partition("t")["log_end"]])
-        assert _produced(tierd, "new") is None, "of what is new here the bucket can have nothing"
+        assert traffic.error_of_one(tierd.address, "new") is None, "of what is new here the bucket can have nothing"
         line.join()
         tiers.until("the bucket's answer", lambda: tierd.status()["claim"] == "held")
         tiers.until("the bucket's end", lambda: tierd.partition("t")["log_end"] == len(sent))
@@ -162,7 +145,7 @@ def test_records_that_the_bucket_does_not_know_are_refused_and_set_aside_on_purp
         tiers.until("the loss", lambda: tierd.status()["claim"] == "lost")
         tierd.stop()
         for _ in range(2):
-            said = refused(tierd)
+            said = tiers.refused(tierd)
             assert f"t-0 from offset {first}" in said
             assert "--take-over" in said
         taker = taking(tierd)

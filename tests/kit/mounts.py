@@ -75,6 +75,19 @@ def ext4(path: Path, size_bytes: int = 48 << 20) -> Iterator[Ext4]:
         image.unlink()
 
 
+def fill(disk: Path) -> Path:
+    """Not one byte is left; the file that has them all."""
+    filler = disk / "filler"
+    with filler.open("ab", buffering=0) as file:
+        for size in (1 << 20, 65536, 4096, 1):
+            try:
+                while file.write(bytes(size)) == size:
+                    pass
+            except OSError:
+                continue
+    return filler
+
+
 def _unmount(path: Path) -> None:
     while os.path.ismount(path):
         if subprocess.run(["umount", str(path)], capture_output=True, check=False).returncode:

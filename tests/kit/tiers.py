@@ -10,10 +10,11 @@ from pathlib import Path
 from threading import Event
 from typing import Any, TypeVar
 
+import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
 from kit import traffic
-from kit.daemon import Daemon
+from kit.daemon import Daemon, DidNotStart
 from tierd.cli.client import ask
 from tierd.config.topic import MIB
 
@@ -66,6 +67,14 @@ def evict(daemon: Daemon) -> None:
 def _done(daemon: Daemon, verb: str, **how: bool) -> None:
     reply = ask(daemon.control, verb, **how)
     assert reply.exit == 0, (verb, reply)
+
+
+def refused(daemon: Daemon) -> str:
+    """What it says when its start is refused."""
+    with pytest.raises(DidNotStart) as caught:
+        daemon.start()
+    assert caught.value.exit_code == 4, caught.value.said
+    return caught.value.said
 
 
 def create(daemon: Daemon, topic: str, **config: str) -> None:

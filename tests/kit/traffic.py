@@ -66,6 +66,16 @@ def produce_confluent(address: str, topic: str, messages: Iterable[Message], **c
     assert not failed, failed[:3]
 
 
+def error_of_one(address: str, topic: str) -> int | None:
+    """The error of one record whose producer does not try again; None when it was taken."""
+    errors: list[confluent_kafka.KafkaError | None] = []
+    producer = confluent_kafka.Producer({"bootstrap.servers": address, "retries": 0, "log_level": 0})
+    producer.produce(topic, b"x", partition=0, on_delivery=lambda error, _: errors.append(error))
+    producer.flush(30)
+    (error,) = errors
+    return None if error is None else error.code()
+
+
 def consume_confluent(address: str, topic: str, start: int, stop: int, **config: Any) -> list[Message]:
     """Offsets [start, stop) of partition 0 by assign and seek."""
     consumer = confluent_kafka.Consumer(

@@ -5,9 +5,19 @@ from dataclasses import dataclass
 
 import confluent_kafka
 
+from tierd.wire.errors import ErrorCode
+
 SMALL = ("--set", "offsets.topic.num.partitions=3", "--set", "transaction.state.log.num.partitions=3")
 """Topics that are made fast."""
 WAIT_S = 30.0
+AGAIN = (
+    ErrorCode.CONCURRENT_TRANSACTIONS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+)
+"""The broker begins, or the markers of the last transaction are on their way."""
 
 
 def producer(address: str, transactional_id: str, **config: object) -> confluent_kafka.Producer:

@@ -10,7 +10,7 @@ from broker.client import Client, batch
 from kit.daemon import running
 from kit.kafka import opened
 from kit.kafka import running as kafka_running
-from kit.transactions import SMALL, values
+from kit.transactions import AGAIN, SMALL, values
 from tierd.storage.header import TRANSACTIONAL
 from tierd.wire.api import ApiKey
 from tierd.wire.errors import ErrorCode
@@ -20,15 +20,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.e2e, pytest.mark.timeout(300)]
 FIRST, SECOND, THIRD, ABORTED = range(1, 5)
 """Sizes of the values that tell transactions apart."""
 STATE = "__transaction_state"
-AGAIN = (
-    ErrorCode.CONCURRENT_TRANSACTIONS,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    ErrorCode.NOT_COORDINATOR,
-    ErrorCode.NOT_ENOUGH_REPLICAS,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER,
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-)
+NOT_YET = (*AGAIN, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 """The broker begins, or a transaction is being ended."""
 
 
@@ -78,7 +70,7 @@ class Producers:
             )  # fmt: skip
             for _ in range(2000):
                 error = client.produce("t", raw, partition, version=12, transactional_id=name).error_code
-                if error not in AGAIN:
+                if error not in NOT_YET:
                     break
             assert error == ErrorCode.NONE
 
@@ -100,7 +92,7 @@ def _client(address: str) -> Client:
 def _patiently(client: Client, key: ApiKey, version: int, /, **fields: Any) -> Any:
     for _ in range(2000):
         told = client.call(key, version, **fields)
-        if told.error_code not in AGAIN:
+        if told.error_code not in NOT_YET:
             assert told.error_code == ErrorCode.NONE, ErrorCode(told.error_code)
             return told
     pytest.fail(f"always {ErrorCode(told.error_code).name}")

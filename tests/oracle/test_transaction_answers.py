@@ -9,7 +9,7 @@ import pytest
 from broker.client import Client, batch
 from kit.daemon import running
 from kit.kafka import running as kafka_running
-from kit.transactions import SMALL
+from kit.transactions import AGAIN, SMALL
 from tierd.storage.batch import walk
 from tierd.wire.api import ApiKey
 from tierd.wire.errors import ErrorCode
@@ -17,14 +17,6 @@ from tierd.wire.errors import ErrorCode
 pytestmark = [pytest.mark.kafka, pytest.mark.e2e, pytest.mark.timeout(240)]
 
 TOPIC = "t"
-AGAIN = (
-    ErrorCode.CONCURRENT_TRANSACTIONS,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    ErrorCode.NOT_COORDINATOR,
-    ErrorCode.NOT_ENOUGH_REPLICAS,
-)
-"""The broker begins, or the markers of the last transaction are on their way."""
 
 
 class Script:

@@ -26,18 +26,6 @@ def disk(tmp_path: Path) -> Iterator[Path]:
         yield path
 
 
-def fill(disk: Path) -> Path:
-    filler = disk / "filler"
-    with filler.open("ab", buffering=0) as file:
-        for size in (65536, 4096, 1):
-            try:
-                while file.write(bytes(size)) == size:
-                    pass
-            except OSError:
-                continue
-    return filler
-
-
 def rows(db: sqlite3.Connection) -> list[int]:
     return [a for (a,) in db.execute("SELECT a FROM t ORDER BY a")]
 
@@ -54,13 +42,13 @@ def test_a_full_disk_is_that_and_gives_its_ballast(disk: Path) -> None:
     ballast.look(disk)
     held = (disk / BALLAST).stat()
     assert held.st_size == ballast.ballast_bytes(disk) == held.st_blocks * 512
-    filler = fill(disk)
+    filler = mounts.fill(disk)
     with pytest.raises(DiskFull, match="no room"):
         write(db, path, 2, 64 << 10)
     assert not (disk / BALLAST).exists()
     write(db, path, 3, 64 << 10)
     assert rows(db) == [1, 3]
-    fill(disk)
+    mounts.fill(disk)
     with pytest.raises(DiskFull):
         write(db, path, 4, 64 << 10)
     ballast.look(disk)
@@ -89,7 +77,7 @@ def test_nothing_is_set_aside_or_given_up_on_a_full_disk(disk: Path, kind: type[
     opened = kind.open(path)
     opened.put("a", "b")
     opened.close()
-    filler = fill(disk)
+    filler = mounts.fill(disk)
     with pytest.raises(DiskFull):
         kind.open(path)
     if kind is Catalog:

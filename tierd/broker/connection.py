@@ -29,7 +29,7 @@ RECEIVES_A_TURN = 4
 
 
 class Serve(Protocol):
-    """Answers one frame. The frame is valid until it returns, or, after `hold_frame`, until `frame_read`."""
+    """Answers one frame. The frame is valid until it returns; after `hold_frame`, until `frame_read` or the answer."""
 
     def __call__(self, frame: memoryview, connection: "Connection") -> Answer: ...
 
@@ -274,7 +274,8 @@ class Connection:
 
     def _answered(self, task: "asyncio.Task[Reply | None]") -> None:
         self._task = None
-        self._frame_held = False
+        if self._frame_held:
+            self.frame_read()
         reply = None
         if not task.cancelled():
             error = task.exception()

@@ -66,7 +66,7 @@ class Dispatch:
         if key == _PRODUCE:
             if shapes is None:
                 shapes = connection.produced = ProduceShapes()
-            return self._produce(header, frame, position, shapes)
+            return self._produce(header, frame, position, shapes, connection.hold_frame)
         if len(frame) > LONG_BYTES:
             connection.hold_frame()
             return self._long(header, frame, position, connection)

@@ -82,8 +82,18 @@ class Produce:
         self._late: list[tuple[PartitionProduced, asyncio.Future[Late]]] = []
         """Rows of the request in work that only hold the place of what is to come."""
 
-    def __call__(self, header: RequestHeader, frame: memoryview, position: int, shapes: ProduceShapes) -> Answer:
-        """Append and answer; None for acks=0, where a failure closes the connection instead (CloseQuietly)."""
+    def __call__(
+        self,
+        header: RequestHeader,
+        frame: memoryview,
+        position: int,
+        shapes: ProduceShapes,
+        hold_frame: Callable[[], None],
+    ) -> Answer:
+        """Append and answer; None for acks=0, where a failure closes the connection instead (CloseQuietly).
+
+        *hold_frame* is called when the frame is still needed after this returns: until the answer is there.
+        """
         request = decode_produce(frame, position, header.version)
         shapes.learn(frame, header, request)
         if request.transactional_id is None:
@@ -91,9 +101,8 @@ class Produce:
         question, refusals = self._gate.question(request, header.version)
         if question is None:
             return self._answer(header, request, refusals)
-        # The frame is the connection's; what waits needs its own.
-        own = decode_produce(memoryview(bytearray(frame)), position, header.version)
-        return self._ask_first(header, own, question, refusals)
+        hold_frame()
+        return self._ask_first(header, request, question, refusals)
 
     async def _ask_first(
         self, header: RequestHeader, request: ProduceRequest, question: Question, refusals: Refusals

@@ -39,15 +39,20 @@ def _fact(value: object) -> str:
     return json.dumps(text) if not text or any(c.isspace() or c in '="' for c in text) else text
 
 
+_KEYS = 10_000
+
+
 class Doubling:
     """Which of many equal failures are worth a line: the first, then each one that doubles their number."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = _KEYS) -> None:
+        """At *most* keys; then all are forgotten, and counted anew."""
+        self._most = most
         self._times: dict[Hashable, int] = {}
 
     def failed(self, key: Hashable) -> int | None:
-        """How often *key* has failed when that is to be said, else None."""
-        if len(self._times) > _KEYS:
+        """How often *key* has failed when that is to be said, else None. Any thread."""
+        if len(self._times) >= self._most:
             self._times.clear()
         times = self._times[key] = self._times.get(key, 0) + 1
         return times if times & (times - 1) == 0 else None
@@ -55,6 +60,3 @@ class Doubling:
     def well(self, key: Hashable) -> None:
         """It works again."""
         self._times.pop(key, None)
-
-
-_KEYS = 10_000

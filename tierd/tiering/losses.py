@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tierd.base.ids import PartitionId, Uuid
+from tierd.base.logs import Doubling
 from tierd.remote.keys import Keys, ObjectKind, SegmentObject
 from tierd.remote.store import ObjectStore
 from tierd.tiering.catalog import Catalog
@@ -35,7 +36,7 @@ class Losses:
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self._lost: dict[PartitionId, dict[Uuid, Loss]] = {}
-        self._seen: dict[Uuid, int] = {}
+        self._seen = Doubling()
         self._load(json.loads(catalog.get(_KEY) or "{}"))
 
     def _load(self, kept: Mapping[str, str]) -> None:
@@ -65,8 +66,8 @@ class Losses:
                 self._drop(part, row.remote.segment_id)
                 continue
             self._add(row, why)
-            seen = self._seen[row.remote.segment_id] = self._seen.get(row.remote.segment_id, 0) + 1
-            if seen & (seen - 1) == 0:
+            seen = self._seen.failed(row.remote.segment_id)
+            if seen is not None:
                 facts = {"partition": name, "base": row.remote.base, "next_base": row.remote.next_base, "looks": seen}
                 log.error("the bucket has lost a segment: %s", why, extra=facts)
         changed = before != self.of(part)
@@ -90,7 +91,7 @@ class Losses:
         self._lost.setdefault(remote.part, {})[remote.segment_id] = loss
 
     def _drop(self, part: PartitionId, segment_id: Uuid) -> None:
-        self._seen.pop(segment_id, None)
+        self._seen.well(segment_id)
         self._lost.get(part, {}).pop(segment_id, None)
 
     def _keep(self) -> None:

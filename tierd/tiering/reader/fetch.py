@@ -2,7 +2,6 @@
 
 import logging
 from array import array
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
@@ -10,6 +9,7 @@ from typing import TypeVar
 from crc32c import crc32c
 
 from tierd.base.errors import CorruptFile
+from tierd.base.logs import Doubling
 from tierd.remote.errors import NotFound, PreconditionFailed
 from tierd.remote.ranges import ByteRange
 from tierd.remote.store import ObjectStore
@@ -48,7 +48,7 @@ class Fetcher:
         self._store = store
         self._cache = cache
         self._piece_bytes = piece_bytes
-        self._bad: Counter[str] = Counter()
+        self._bad = Doubling(_BAD_OBJECTS)
 
     def extent(self, segment: RemoteSegment, extent: Extent) -> Fetched:
         """Fetch *extent*, check it, write it. Raises CorruptFile, SegmentGone, RemoteUnavailable, DiskFull."""
@@ -74,11 +74,8 @@ class Fetcher:
 
     def _say(self, error: CorruptFile) -> None:
         """Readers come again and again: of each object the 1st, 2nd, 4th, 8th, ... bad range."""
-        if len(self._bad) >= _BAD_OBJECTS:
-            self._bad.clear()
-        self._bad[error.where] += 1
-        times = self._bad[error.where]
-        if times & (times - 1) == 0:
+        times = self._bad.failed(error.where)
+        if times is not None:
             facts = {"object": error.where, "byte": error.position, "times": times}
             log.warning("bad range, fetched once more", extra=facts)
 

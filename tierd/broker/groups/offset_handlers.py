@@ -64,14 +64,8 @@ class OffsetHandlers:
         if good and shard is not None:
             try:
                 self._coordinator.commit(shard, request.group_id, good)
-            except NotReady:
-                errors |= dict.fromkeys(good, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-            except NoRoom as error_now:
-                log.warning("offsets refused", extra={"group": request.group_id, "why": str(error_now)})
-                errors |= dict.fromkeys(good, ErrorCode.POLICY_VIOLATION)
-            except GroupTooLarge as error_now:
-                log.warning("offsets refused", extra={"group": request.group_id, "why": str(error_now)})
-                errors |= dict.fromkeys(good, ErrorCode.UNKNOWN_SERVER_ERROR)
+            except (NotReady, NoRoom, GroupTooLarge) as why:
+                errors |= dict.fromkeys(good, not_kept(why, request.group_id))
         return {"topics": [await committed(topic, errors) for topic in request.topics]}
 
     def _may_commit(self, shard: Shard, request: Any, version: int) -> ErrorCode:
@@ -196,6 +190,14 @@ class OffsetHandlers:
         """A topic that was deleted and made again starts without offsets."""
         current = self._topics.topic_id(topic, index)
         return None not in (current, commit.topic_id) and current != commit.topic_id
+
+
+def not_kept(why: NotReady | NoRoom | GroupTooLarge, group_id: str) -> ErrorCode:
+    """What the committer hears whose offsets could not be written."""
+    if isinstance(why, NotReady):
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    log.warning("offsets refused", extra={"group": group_id, "why": str(why)})
+    return ErrorCode.POLICY_VIOLATION if isinstance(why, NoRoom) else ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 async def committed(topic: Any, errors: Mapping[tuple[str, int], ErrorCode]) -> Fields:

@@ -1,11 +1,10 @@
 """TxnOffsetCommit: offsets that count only if the transaction in which they are committed does."""
 
-import logging
 from typing import Any
 
 from tierd.base.ids import TopicPartition
 from tierd.broker.groups.coordinator import Coordinator, GroupTooLarge, NoRoom, NotReady
-from tierd.broker.groups.offset_handlers import Fields, OffsetHandlers, Wanted, committed
+from tierd.broker.groups.offset_handlers import Fields, OffsetHandlers, Wanted, committed, not_kept
 from tierd.broker.groups.ports import OFFSETS_TOPIC
 from tierd.broker.groups.shard import Shard
 from tierd.broker.groups.txn_store import TransactionalOffsets
@@ -15,8 +14,6 @@ from tierd.storage.errors import ProducerFenced
 from tierd.wire.api import ApiKey
 from tierd.wire.errors import ErrorCode
 from tierd.wire.header import RequestHeader
-
-log = logging.getLogger(__name__)
 
 _ADDS_FROM = 5
 
@@ -56,16 +53,10 @@ class TxnOffsets:
         producer = request.producer_id, request.producer_epoch
         try:
             self._store.commit(shard, request.group_id, wanted.good, producer)
-        except NotReady:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
         except ProducerFenced:
             return ErrorCode.INVALID_PRODUCER_EPOCH
-        except NoRoom as error:
-            log.warning("offsets refused", extra={"group": request.group_id, "why": str(error)})
-            return ErrorCode.POLICY_VIOLATION
-        except GroupTooLarge as error:
-            log.warning("offsets refused", extra={"group": request.group_id, "why": str(error)})
-            return ErrorCode.UNKNOWN_SERVER_ERROR
+        except (NotReady, NoRoom, GroupTooLarge) as why:
+            return not_kept(why, request.group_id)
         return ErrorCode.NONE
 
     async def _verify(self, shard: Shard, request: Any, version: int) -> ErrorCode:

@@ -19,7 +19,7 @@ from tierd.storage.names import Suffix, segment_file
 
 pytestmark = pytest.mark.e2e
 
-BATCHES = 200_000
+BATCHES = 1_500_000
 
 
 @contextmanager
@@ -49,16 +49,17 @@ def test_a_long_start_tells_and_can_be_stopped(tmp_path: Path) -> None:
         daemon = killed_with_much_to_read(tmp_path)
         while _more(heard):
             heard.recv(1000)
-        process = subprocess.Popen(daemon.command(), stderr=subprocess.PIPE, text=True, env=_env(daemon))
-        try:
-            status = heard.recv(1000).decode()
-            assert re.fullmatch(r"STATUS=opening logs: 0 of 1 done, 1 segments and \d+ MiB left to read again", status)
-            assert heard.recv(1000) == b"EXTEND_TIMEOUT_USEC=90000000"
-            process.send_signal(signal.SIGTERM)
-            _, said = process.communicate(timeout=30)
-        finally:
-            process.kill()
-            process.wait(10)
+        with subprocess.Popen(daemon.command(), stderr=subprocess.PIPE, text=True, env=_env(daemon)) as process:
+            try:
+                status = heard.recv(1000).decode()
+                assert re.fullmatch(
+                    r"STATUS=opening logs: 0 of 1 done, 1 segments and \d+ MiB left to read again", status
+                )
+                assert heard.recv(1000) == b"EXTEND_TIMEOUT_USEC=90000000"
+                process.send_signal(signal.SIGTERM)
+                _, said = process.communicate(timeout=30)
+            finally:
+                process.kill()
         assert process.returncode == 0, said
         assert "the start was stopped while logs were opened" in said
         daemon.start()

@@ -11,6 +11,7 @@ from tierd.web.notify import Notifier
 
 log = logging.getLogger(__name__)
 
+FIRST_LOOK_S = 0.1
 LOOK_S = 1.0
 SAY_EVERY_S = 10.0
 """Between two log lines; the first comes when a start has taken so long."""
@@ -53,10 +54,10 @@ class Starting:
 
     async def follow(self, opening: "asyncio.Future[None]") -> None:
         """Until *opening* is done: say how far it is, ask for more time while it goes on."""
-        said, quiet_s = "", 0.0
+        said, quiet_s, look_s = "", 0.0, FIRST_LOOK_S
         while not opening.done():
-            await asyncio.wait({opening}, timeout=LOOK_S)
-            text, quiet_s = self.text(), quiet_s + LOOK_S
+            await asyncio.wait({opening}, timeout=look_s)
+            text, quiet_s, look_s = self.text(), quiet_s + look_s, LOOK_S
             if opening.done() or text == said:
                 continue
             said = text

@@ -13,6 +13,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from tierd.base.session import Session
 from tierd.broker.receiving import Got, Incoming
 from tierd.broker.room import Room
 from tierd.broker.sending import Outgoing, Pumped, ReadFailed, Reply
@@ -81,12 +82,17 @@ class Connection:
         "open",
         "peer",
         "produced",
+        "session",
         "swept",
     )
 
-    def __init__(self, sock: socket.socket, peer: str, host: Host, serve: Serve, max_frame_bytes: int) -> None:
+    def __init__(
+        self, sock: socket.socket, peer: str, session: Session, host: Host, serve: Serve, max_frame_bytes: int
+    ) -> None:
+        """*peer*: its address and port, for log lines."""
         self._sock = sock
         self.peer = peer
+        self.session = session
         self._host = host
         self._serve = serve
         self.incoming: Incoming[Connection] = Incoming(sock, max_frame_bytes, host.room, self)

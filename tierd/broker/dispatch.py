@@ -58,7 +58,7 @@ class Dispatch:
             if answer is not None:
                 self._counters.requests[_PRODUCE] += 1
                 return answer
-        header, position = parse_request_header(frame)
+        header, position = parse_request_header(frame, connection.session)
         key = header.api_key
         self._counters.requests[key] += 1
         if not is_served(key, header.version):
@@ -75,7 +75,7 @@ class Dispatch:
         request = decode_control(key, header.version, frame[position:])
         if key == _API_VERSIONS:
             return _encoded(header, api_versions(header.version))
-        return self._answer(_with_host(header, connection), request)
+        return self._answer(header, request)
 
     async def _answer(self, header: RequestHeader, request: RequestPayload) -> Reply:
         if header.api_key == _API_VERSIONS:
@@ -93,9 +93,9 @@ class Dispatch:
             request: Any = await asyncio.to_thread(_read, header, frame, position)
             connection.frame_read()
             if header.api_key not in _WAIT_FOR_OTHERS:
-                return await self._answer(_with_host(header, connection), request)
+                return await self._answer(header, request)
         if header.api_key != _FETCH:
-            return await self._answer(_with_host(header, connection), request)
+            return await self._answer(header, request)
         answer = self._fetch.answer(header, request)
         return await answer if asyncio.iscoroutine(answer) else answer
 
@@ -107,10 +107,6 @@ class Dispatch:
             )
         oldest = header._replace(version=0)
         return _encoded(oldest, api_versions(0, ErrorCode.UNSUPPORTED_VERSION))
-
-
-def _with_host(header: RequestHeader, connection: Connection) -> RequestHeader:
-    return header._replace(client_host="/" + connection.peer.rpartition(":")[0])
 
 
 def _read(header: RequestHeader, frame: memoryview, position: int) -> RequestPayload | FetchRequest:

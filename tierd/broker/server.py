@@ -10,6 +10,7 @@ from concurrent.futures import Executor
 from tierd.base import descriptors
 from tierd.base.clock import Clock
 from tierd.base.errors import StartRefused
+from tierd.base.session import Session
 from tierd.broker.connection import Connection, Serve
 from tierd.broker.room import Room
 from tierd.broker.sending import ReadFailed
@@ -17,6 +18,8 @@ from tierd.config.model import Listener
 
 log = logging.getLogger(__name__)
 
+LISTENER = "PLAINTEXT"
+"""Its name, as Kafka calls the only one."""
 SWEEP_S = 5.0
 SWEPT_A_TURN = 500
 STALLED_MS = 10_000
@@ -160,7 +163,7 @@ class Server:
                     raise
                 self._pause_accepting(error)
                 return
-            self._welcome(sock, f"{address[0]}:{address[1]}")
+            self._welcome(sock, address[0], address[1])
 
     def _pause_accepting(self, error: OSError) -> None:
         """Without descriptors the pending connection stays readable: look again in a second instead of spinning."""
@@ -174,15 +177,17 @@ class Server:
         if self._listener is not None:
             self.loop.add_reader(self._listener.fileno(), self._accept)
 
-    def _welcome(self, sock: socket.socket, peer: str) -> None:
+    def _welcome(self, sock: socket.socket, host: str, port: int) -> None:
         self.accepted += 1
+        peer = f"{host}:{port}"
         if len(self._connections) >= self._most:
             self.refused += 1
             log.warning("connection refused, too many", extra={"peer": peer, "limit": self._most})
             sock.close()
             return
         sock.setblocking(False)
-        connection = Connection(sock, peer, self, self._serve, self._limits.max_frame_bytes)
+        session = Session(listener=LISTENER, host=host)
+        connection = Connection(sock, peer, session, self, self._serve, self._limits.max_frame_bytes)
         self._connections[connection] = None
         connection.start()
 

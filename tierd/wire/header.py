@@ -3,6 +3,7 @@
 import struct
 from typing import Final, NamedTuple
 
+from tierd.base.session import NOBODY, Session
 from tierd.wire.api import API, has_flexible_header
 from tierd.wire.errors import BadFrame
 from tierd.wire.primitives import skip_tags
@@ -20,11 +21,16 @@ class RequestHeader(NamedTuple):
     version: int
     correlation_id: int
     client_id: str | None
-    client_host: str = "/"
-    """Where it came from, as Kafka writes it ("/127.0.0.1"). Not of the frame: the server fills it in."""
+    session: Session = NOBODY
+    """Who sent it. Not of the frame: the connection's."""
+
+    @property
+    def client_host(self) -> str:
+        """Where it came from, as Kafka writes it ("/127.0.0.1")."""
+        return f"/{self.session.host}"
 
 
-def parse_request_header(frame: memoryview) -> tuple[RequestHeader, int]:
+def parse_request_header(frame: memoryview, session: Session = NOBODY) -> tuple[RequestHeader, int]:
     """Give the header and where the body begins.
 
     The version may be one that tierd does not serve (`api.is_served`): the header says how to answer.
@@ -48,7 +54,7 @@ def parse_request_header(frame: memoryview) -> tuple[RequestHeader, int]:
             position = position + 1 if frame[position] == 0 else skip_tags(frame, position)
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise BadFrame(f"request header: {error}") from error
-    return RequestHeader(api_key, version, correlation_id, client_id), position
+    return RequestHeader(api_key, version, correlation_id, client_id, session), position
 
 
 def response_header(api_key: int, version: int, correlation_id: int) -> bytes:

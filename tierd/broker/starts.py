@@ -6,10 +6,10 @@ One move at a time in a data directory, which takes as many partitions along as 
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
 
 from tierd.base.errors import DiskFull
 from tierd.broker.homes import Homes
+from tierd.broker.ongoing import Ongoing
 from tierd.broker.partition import Partition
 from tierd.storage.directory import LogDirectory
 
@@ -23,22 +23,18 @@ class Starts:
     def __init__(self, homes: Homes) -> None:
         self._homes = homes
         self._locks: dict[LogDirectory, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._ongoing = Ongoing()
 
     async def move(self, targets: Targets) -> Failed:
         """Move log starts up to *targets*, and make log starts durable that are there already; what failed, and why.
 
         Nothing happens to partitions that are deleted or go offline meanwhile: look at that when this returns.
         """
-        task = asyncio.create_task(self._move({p: min(to, p.log.log_end) for p, to in targets.items()}))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return await asyncio.shield(task)
+        return await self._ongoing.whole(self._move({p: min(to, p.log.log_end) for p, to in targets.items()}))
 
     async def settle(self) -> None:
         """Wait for what is under way."""
-        while self._tasks:
-            await asyncio.wait(self._tasks)
+        await self._ongoing.settle()
 
     async def _move(self, targets: Targets) -> Failed:
         failed: Failed = {}

@@ -3,14 +3,15 @@
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from tierd.base.clock import Clock
 from tierd.base.errors import DiskFull, TierdError
 from tierd.base.ids import ID_BYTES, PartitionId, Uuid
+from tierd.broker.ongoing import Ongoing
 from tierd.broker.partitions import Partitions, Topic
 from tierd.broker.ports import RemoteTier
 from tierd.broker.registry import TopicRow
@@ -47,7 +48,7 @@ class Topics:
         self._clock = clock
         self._changing = asyncio.Lock()
         self._threads = ThreadPoolExecutor(_THREADS, "topics")
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._ongoing = Ongoing()
 
     def resume(self) -> None:
         """Tell the bucket's side of every topic and of deletions that it has not yet confirmed."""
@@ -80,7 +81,7 @@ class Topics:
 
     async def create(self, name: str, partitions: int, config: Mapping[str, str]) -> Topic:
         """Make the topic. Raises TopicRefused, DiskFull or OSError; then nothing of it stays."""
-        return await self._whole(self._create(name, partitions, config))
+        return await self._ongoing.whole(self._create(name, partitions, config))
 
     async def _create(self, name: str, partitions: int, config: Mapping[str, str]) -> Topic:
         registry = self._partitions.registry
@@ -129,25 +130,12 @@ class Topics:
         gone = await self._in_thread(self._partitions.withdraw(topic).run)
         await self._in_thread(self._partitions.registry.unplace, gone)
 
-    async def _whole(self, work: Coroutine[Any, Any, _T]) -> _T:
-        """Nothing is left half done because a client has gone."""
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-        return await asyncio.shield(task)
-
-    def _ended(self, task: "asyncio.Task[Any]") -> None:
-        self._tasks.discard(task)
-        if not task.cancelled():
-            task.exception()  # Who waits has it, too; when the client has gone, nobody does.
-
     async def _in_thread(self, work: Callable[..., _T], *args: object) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *args)
 
     async def close(self) -> None:
         """Finish what is under way."""
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        await self._ongoing.settle()
         self._threads.shutdown()
 
     async def ensure(self, name: str, partitions: int, config: Mapping[str, str] | None = None) -> Topic:
@@ -167,7 +155,7 @@ class Topics:
         """Delete it; a topic that is deleted already stays so. Raises TopicRefused for Kafka's own topics."""
         if is_internal(topic.name):
             raise TopicRefused(ErrorCode.INVALID_REQUEST, f"{topic.name} is the broker's own and cannot be deleted")
-        await self._whole(self._delete(topic))
+        await self._ongoing.whole(self._delete(topic))
 
     async def _delete(self, topic: Topic) -> None:
         registry = self._partitions.registry
@@ -184,7 +172,7 @@ class Topics:
 
     async def grow(self, name: str, partitions: int, *, check_only: bool = False) -> None:
         """Give the topic more partitions. Raises TopicRefused, DiskFull or OSError; made ones stay then."""
-        await self._whole(self._grow(name, partitions, check_only))
+        await self._ongoing.whole(self._grow(name, partitions, check_only))
 
     async def _grow(self, name: str, partitions: int, check_only: bool) -> None:
         async with self._changing:
@@ -205,7 +193,7 @@ class Topics:
 
     async def reconfigure(self, topic: Topic, config: Mapping[str, str], *, check_only: bool = False) -> None:
         """Make *config* all that a client has set for the topic. Raises TopicRefused, DiskFull, OSError."""
-        await self._whole(self._reconfigure(topic, config, check_only))
+        await self._ongoing.whole(self._reconfigure(topic, config, check_only))
 
     async def _reconfigure(self, topic: Topic, config: Mapping[str, str], check_only: bool) -> None:
         async with self._changing:

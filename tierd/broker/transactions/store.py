@@ -16,6 +16,7 @@ from tierd.base.ids import TopicPartition
 from tierd.base.logs import Doubling
 from tierd.broker.key_hash import partition_of
 from tierd.broker.loading import Loading, read_all
+from tierd.broker.ongoing import Ongoing
 from tierd.broker.transactions.codec import encode_key, encode_transaction
 from tierd.broker.transactions.machine import Refused
 from tierd.broker.transactions.model import State, Transaction, may_become
@@ -86,9 +87,8 @@ class Store:
         self._clock = clock
         self._on_disk = on_disk
         self._tell = changed
-        self._broken = broken
         self._loading = Loading(self._load, clock)
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._ongoing = Ongoing(broken, expected=(Refused,))
 
     async def find(self, transactional_id: str) -> Transaction | None:
         """What is known of the id. Raises TryAgain."""
@@ -113,7 +113,7 @@ class Store:
         Not given up half-way when the client goes away: log and memory must agree.
         """
         index = await self._partition(transactional_id)
-        return await asyncio.shield(self.own(self._change(transactional_id, index, decide)))
+        return await self._ongoing.whole(self._change(transactional_id, index, decide))
 
     def forget(self, entries: Iterable[Entry]) -> None:
         """Write tombstones. Does not wait for the disk: an id whose tombstone is lost is forgotten again."""
@@ -126,20 +126,12 @@ class Store:
 
     def own(self, work: Coroutine[Any, Any, _T]) -> "asyncio.Task[_T]":
         """Run *work* whoever waits for it; `close` waits."""
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-        return task
+        return self._ongoing.begin(work)
 
     async def close(self) -> None:
         """Let what is being written be written, but not for long: a disk that fails may never say so."""
         self._loading.close()
-        if self._tasks:
-            await asyncio.wait(set(self._tasks), timeout=_GRACE_S)
-        for task in list(self._tasks):
-            task.cancel()
-        while self._tasks:
-            await asyncio.wait(set(self._tasks))
+        await self._ongoing.settle(_GRACE_S)
 
     async def _partition(self, transactional_id: str) -> int:
         """The partition of the topic that has the id; it has been read then. Raises TryAgain."""
@@ -241,12 +233,6 @@ class Store:
         for entry in entries:
             self._held_bytes -= _weight(entry.id, entry.value)
             del self.entries[entry.id]
-
-    def _ended(self, task: "asyncio.Task[Any]") -> None:
-        self._tasks.discard(task)
-        error = None if task.cancelled() else task.exception()
-        if error is not None and not isinstance(error, Refused):
-            self._broken(error)
 
 
 def _weight(transactional_id: str, value: Transaction | None) -> int:

@@ -189,7 +189,7 @@ class Words:
         return "any of " + ", ".join(self.words) + ", with commas"
 
     def read(self, raw: object) -> Value:
-        return self.read_kafka(",".join(map(str, raw)) if isinstance(raw, list) else str(raw))
+        return self.read_kafka(",".join(map(str, raw)) if isinstance(raw, list | frozenset) else str(raw))
 
     def read_kafka(self, text: str) -> Value:
         found = frozenset(word.strip() for word in text.split(",") if word.strip())

@@ -5,8 +5,9 @@ from the file's folder, those on the command line from the current one.
 """
 
 import os
+import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
@@ -15,8 +16,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from tierd.base.errors import Usage
+from tierd.config.contradictions import Problem, contradictions, quoted
+from tierd.config.listeners import Endpoint
 from tierd.config.model import Settings, Where, daemon_settings
-from tierd.config.places import Places, Secret, absolute, absolute_bucket
+from tierd.config.places import Place, Places, Secret, absolute, absolute_bucket
 from tierd.config.topic_names import problem as name_problem
 from tierd.config.topic_rules import BY_NAME
 
@@ -33,18 +36,6 @@ class Options:
     remote: str | None = None
     sets: tuple[str, ...] = ()
     """KEY=VALUE each."""
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """One thing that is wrong: where (dotted path), what was given (None: nothing), and why or what is allowed."""
-
-    path: str
-    given: str | None
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.reason}" if self.given is None else f"{self.path} = {self.given}: {self.reason}"
 
 
 class SettingsError(Usage):
@@ -67,7 +58,7 @@ class _Draft:
     problems: list[Problem] = field(default_factory=list)
 
     def wrong(self, path: str, given: object, reason: str) -> None:
-        self.problems.append(Problem(path, None if given is None else _quoted(given), reason))
+        self.problems.append(Problem(path, None if given is None else quoted(given), reason))
 
 
 def load(options: Options, *, base: Path | None = None, need_data: bool = False) -> Settings:
@@ -86,7 +77,7 @@ def load(options: Options, *, base: Path | None = None, need_data: bool = False)
     _place_state(draft, need_data=need_data)
     settings = _build(draft)
     if settings is not None:
-        draft.problems.extend(_contradictions(settings))
+        draft.problems.extend(contradictions(settings))
     if settings is None or draft.problems:
         raise SettingsError(draft.problems)
     return settings
@@ -131,13 +122,22 @@ def _flat(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, obje
 
 
 def _daemon_value(draft: _Draft, path: str, value: object, base: Path) -> None:
-    where = _WHERE.get(path)
+    where = _where(path)
     if where is None:
         draft.wrong(path, value, _unknown(path, _WHERE))
-    elif path in _PATHS:
+    elif isinstance(where.setting.kind, Place | Places) or path == "remote.url":
         draft.daemon[path] = _located(where, value, base)
     else:
         draft.daemon[path] = value
+
+
+def _where(path: str) -> Where | None:
+    """`listeners.NAME.x` is what `listener.x` is, but of another one."""
+    above, _, rest = path.partition(".")
+    name, _, setting = rest.partition(".")
+    if above == "listeners" and LISTENER_NAME.fullmatch(name):
+        return _OF_LISTENERS.get(f"listener.{setting}")
+    return _WHERE.get(path)
 
 
 def _located(where: Where, value: object, base: Path) -> object:
@@ -189,13 +189,13 @@ def _read_set(draft: _Draft, text: str, base: Path) -> None:
         _topic_value(draft, path, path.removeprefix("defaults."), value, draft.set_overrides)
     elif path.startswith("topics."):
         _set_topic(draft, path, value)
-    elif path in _WHERE and isinstance(_WHERE[path].setting.kind, Secret):
+    elif (where := _where(path)) is not None and isinstance(where.setting.kind, Secret):
         draft.wrong(
             path,
             None,
             "a secret on a command line can be read by everyone here: put it in tierd.toml or the environment",
         )
-    elif path in _WHERE:
+    elif where is not None:
         _daemon_value(draft, path, value, base)
     else:
         draft.wrong(path, value, _unknown(path, {**_WHERE, **BY_NAME}))
@@ -250,79 +250,50 @@ def _place_state(draft: _Draft, *, need_data: bool) -> None:
 def _build(draft: _Draft) -> Settings | None:
     nested: dict[str, Any] = {}
     for path, value in draft.daemon.items():
-        *above, last = _WHERE[path].attributes
-        table = nested
-        for name in above:
-            table = table.setdefault(name, {})
-        table[last] = value
+        if not path.startswith("listeners."):
+            _put(nested, _WHERE[path].attributes, value)
+    nested["listeners"] = _listeners(draft.daemon)
     try:
         return Settings(**nested, defaults=draft.defaults, set_overrides=draft.set_overrides, topics=draft.topics)
     except ValidationError as error:
         for one in error.errors(include_url=False):
-            path = _BY_ATTRIBUTES[tuple(map(str, one["loc"]))]
-            secret = isinstance(_WHERE[path].setting.kind, Secret)
-            reason = one["msg"].removeprefix("Value error, ")
-            draft.wrong(path, None if secret else one["input"], f"{reason} ({_WHERE[path].setting.kind.allowed})")
+            path = _path_of(tuple(map(str, one["loc"])))
+            where = _where(path)
+            assert where is not None
+            if path in draft.daemon:  # not what a listener only takes over
+                given = None if isinstance(where.setting.kind, Secret) else one["input"]
+                reason = one["msg"].removeprefix("Value error, ")
+                draft.wrong(path, given, f"{reason} ({where.setting.kind.allowed})")
         return None
 
 
-def _contradictions(settings: Settings) -> Iterator[Problem]:
-    listener = settings.listener
-    if not listener.address.is_loopback and not listener.allow_anonymous:
-        yield Problem(
-            "listener.address",
-            _quoted(listener.address),
-            "others can reach it and clients are not authenticated: set listener.allow.anonymous=true if that is meant",
-        )
-    if (listener.advertised or listener.address).is_wildcard:
-        yield Problem(
-            "listener.advertised" if listener.advertised else "listener.address",
-            _quoted(listener.advertised or listener.address),
-            "clients cannot connect to this address: say --advertise HOST:PORT",
-        )
-    if listener.max_in_flight_bytes < listener.max_frame_bytes:
-        yield Problem(
-            "listener.max.in.flight.bytes", str(listener.max_in_flight_bytes), "must hold listener.max.frame.bytes"
-        )
-    http = settings.http.address
-    if http is not None and not http.is_loopback and not listener.allow_anonymous:
-        yield Problem(
-            "http.address",
-            _quoted(http),
-            "others can reach it and are not authenticated: set listener.allow.anonymous=true if that is meant",
-        )
-    yield from _places_in_the_way(settings)
-    yield from _bucket_in_the_way(settings)
-    defaults = settings.topic_defaults
-    for topic in ("", *settings.topics):
-        place = f'topics."{topic}"' if topic else "defaults"
-        yield from (Problem(place, None, reason) for reason in defaults.conflicts(topic))
+def _put(nested: dict[str, Any], attributes: Sequence[str], value: object) -> None:
+    *above, last = attributes
+    table = nested
+    for name in above:
+        table = table.setdefault(name, {})
+    table[last] = value
 
 
-def _places_in_the_way(settings: Settings) -> Iterator[Problem]:
-    """Each directory must lie apart from the others, and be one. Of several data directories one may be broken."""
-    for data in settings.data_dirs:
-        if settings.state_dir == data or data in settings.state_dir.parents:
-            yield Problem("state", _quoted(settings.state_dir), f"must not lie in the data directory {data}")
-        for above in settings.data_dirs:
-            if above in data.parents:
-                yield Problem("data", _quoted(data), f"must not lie in the data directory {above}")
-    alone = settings.data_dirs if len(settings.data_dirs) == 1 else ()
-    for path, place in [("state", settings.state_dir), *(("data", data) for data in alone)]:
-        there = next((one for one in (place, *place.parents) if os.path.lexists(one)), place)
-        if not there.is_dir():
-            yield Problem(path, _quoted(place), f"{there} is not a directory")
+def _listeners(daemon: Mapping[str, object]) -> dict[str, dict[str, Any]]:
+    """Of each that the file names: what it says, and of TLS and SASL what it leaves to `[listener]`."""
+    names = {path.split(".")[1] for path in daemon if path.startswith("listeners.")}
+    found: dict[str, dict[str, Any]] = {}
+    for name in sorted(names):
+        table = found[name] = {}
+        for path, where in _OF_LISTENERS.items():
+            own = f"listeners.{name}.{path.removeprefix('listener.')}"
+            shared = path if len(where.attributes) > 2 else own
+            if own in daemon or shared in daemon:
+                _put(table, where.attributes[1:], daemon[own if own in daemon else shared])
+    return found
 
 
-def _bucket_in_the_way(settings: Settings) -> Iterator[Problem]:
-    """A directory as the bucket must not lie in, or hold, what tierd keeps locally."""
-    url = settings.remote.url
-    if url is None or not url.startswith("file:"):
-        return
-    bucket = Path(url.removeprefix("file:"))
-    for place in (*settings.data_dirs, settings.state_dir):
-        if bucket == place or place in bucket.parents or bucket in place.parents:
-            yield Problem("remote.url", _quoted(url), f"must lie apart from {place}")
+def _path_of(attributes: tuple[str, ...]) -> str:
+    if attributes[0] != "listeners":
+        return _BY_ATTRIBUTES[attributes]
+    _, name, *rest = attributes
+    return f"listeners.{name}." + _BY_ATTRIBUTES[("listener", *rest)].removeprefix("listener.")
 
 
 def _unknown(name: str, known: Mapping[str, object]) -> str:
@@ -332,14 +303,8 @@ def _unknown(name: str, known: Mapping[str, object]) -> str:
     return f"unknown setting; did you mean {close[0]}?" if close else "unknown setting"
 
 
-def _quoted(given: object) -> str:
-    if isinstance(given, bool):
-        return str(given).lower()
-    if isinstance(given, list | tuple):
-        return "[" + ", ".join(map(_quoted, given)) + "]"
-    return str(given) if isinstance(given, int | float) else f'"{given}"'
-
-
+LISTENER_NAME = re.compile("[A-Z][A-Z0-9_-]*")
+_ENDPOINT = {where.setting for where in daemon_settings(Endpoint)}
 _WHERE: Mapping[str, Where] = {where.setting.path: where for where in daemon_settings()}
 _BY_ATTRIBUTES = {where.attributes: path for path, where in _WHERE.items()}
-_PATHS = frozenset({"data", "state", "remote.url", "remote.s3.ca.bundle"})
+_OF_LISTENERS = {path: where for path, where in _WHERE.items() if where.setting in _ENDPOINT}

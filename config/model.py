@@ -14,76 +14,12 @@ from pydantic.fields import FieldInfo
 
 from tierd.config.coordination import Groups, Transactions
 from tierd.config.kinds import BYTES, MILLIS, Choice, Number, Switch, Text
+from tierd.config.listeners import Endpoint, Listener
 from tierd.config.places import Address, Bucket, HostPort, Place, Places, Secret
 from tierd.config.resolve import TopicDefaults
 from tierd.config.section import Section, Setting
 from tierd.config.state_files import CONTROL_SOCKET
 from tierd.config.topic import DAY_MS, GIB, HOUR_MS, KIB, MAX_PARTITIONS, MIB
-
-_LISTEN = HostPort("127.0.0.1", 9092)
-
-
-class Listener(Section):
-    """Where Kafka clients come in."""
-
-    address: Annotated[
-        HostPort,
-        Setting("listener.address", Address(), "Where Kafka clients connect (--listen). Port 0 takes a free one."),
-    ] = _LISTEN
-    advertised: Annotated[
-        HostPort | None,
-        Setting(
-            "listener.advertised",
-            Address(),
-            "What clients are told to connect to (--advertise), when not listener.address. Port 0: the real one.",
-        ),
-    ] = None
-    allow_anonymous: Annotated[
-        bool,
-        Setting(
-            "listener.allow.anonymous",
-            Switch(),
-            "Listen beyond this machine although clients are not authenticated. This release has no authentication.",
-        ),
-    ] = False
-    max_connections: Annotated[
-        int,
-        Setting("listener.max.connections", Number(1, 1_000_000), "Connections at a time; one more is closed at once."),
-    ] = 10_000
-    max_frame_bytes: Annotated[
-        int,
-        Setting(
-            "listener.max.frame.bytes",
-            Number(16 * KIB, GIB, BYTES),
-            "Largest request; the connection of a larger one is closed.",
-        ),
-    ] = 100 * MIB
-    max_in_flight_bytes: Annotated[
-        int,
-        Setting(
-            "listener.max.in.flight.bytes",
-            Number(MIB, unit=BYTES),
-            "Bytes of requests being received at a time, over all connections, beside 4 KiB each. A request without "
-            "room waits, small ones go first, and who sends below 16 KiB/s is closed while others wait. A quarter of "
-            "this and the largest request have room in any case.",
-        ),
-    ] = 256 * MIB
-    idle_ms: Annotated[
-        int, Setting("listener.idle.ms", Number(1_000, unit=MILLIS), "A connection silent for this long is closed.")
-    ] = 600_000
-
-    @property
-    def host(self) -> str:
-        return self.address.host
-
-    @property
-    def port(self) -> int:
-        return self.address.port
-
-    def advertise(self, bound_port: int) -> HostPort:
-        """What clients are told, once the port is known."""
-        told = self.advertised or HostPort(self.host, bound_port)
-        return told if told.port else HostPort(told.host, bound_port)
 
 
 class Http(Section):
@@ -294,6 +230,8 @@ class Settings(Section):
         str, Setting("log.level", Choice(("debug", "info", "warning", "error")), "Least weight of the lines on stderr.")
     ] = "info"
     listener: Listener = Listener()
+    listeners: Mapping[str, Endpoint] = {}
+    """`[listeners.NAME]` of the file, beside that one."""
     http: Http = Http()
     remote: Remote = Remote()
     cleaner: Cleaner = Cleaner()
@@ -305,6 +243,11 @@ class Settings(Section):
     """Topic settings given with --set, in Kafka's own form."""
     topics: Mapping[str, Mapping[str, str]] = {}
     """`[topics."x"]` of the file, in Kafka's own form."""
+
+    @property
+    def endpoints(self) -> dict[str, Endpoint]:
+        """All listeners by name; `listener` is the first."""
+        return {self.listener.named: self.listener, **self.listeners}
 
     @property
     def topic_defaults(self) -> TopicDefaults:

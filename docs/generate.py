@@ -25,6 +25,10 @@ _DAEMON = (
     "",
     "## The daemon",
     "",
+    "`listener.*` is the listener that is always there. Others are tables `[listeners.NAME]`, the name in capitals:",
+    "each says its own `address`, `advertised`, `security.protocol` and `allow.anonymous`, and may say any `ssl.*`,",
+    "`sasl.*` and `connection*` setting that it does not take over from `[listener]`.",
+    "",
     "| name | allowed | default | meaning |",
     "|---|---|---|---|",
 )

@@ -16,7 +16,8 @@ from tierd.broker.local_tier import LocalLog
 from tierd.broker.partitions import Partitions, settings_for, topic_id_for
 from tierd.broker.ports import Looker, RemoteTier
 from tierd.broker.registry import Registry
-from tierd.config.model import Listener, Remote, Settings
+from tierd.config.listeners import Listener
+from tierd.config.model import Remote, Settings
 from tierd.config.places import HostPort
 from tierd.storage.directory import LogDirectory
 from tierd.storage.disk import PosixDisk

@@ -9,7 +9,7 @@ from typing import Any
 from kit.clock import FakeClock
 from tierd.broker.connection import Answer, Connection
 from tierd.broker.server import Server
-from tierd.config.model import Listener
+from tierd.config.listeners import Listener
 
 READERS = ThreadPoolExecutor(2)
 Handler = Callable[[memoryview, Connection], Answer]

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from tierd.config.listeners import Listener
 from tierd.config.load import Options, SettingsError, load
-from tierd.config.model import Listener, Settings, daemon_settings
+from tierd.config.model import Settings, daemon_settings
 from tierd.config.places import HostPort, absolute_bucket
 from tierd.config.topic import MIB
 

@@ -25,7 +25,8 @@ from kit.model_disk import ModelDisk, PowerCut
 from tierd.base.errors import RemoteUnavailable, StartRefused
 from tierd.base.exits import Exit
 from tierd.broker.broker import Broker
-from tierd.config.model import Listener, Remote, Settings
+from tierd.config.listeners import Listener
+from tierd.config.model import Remote, Settings
 from tierd.config.places import HostPort
 from tierd.config.state_files import CACHE, CATALOG, SET_ASIDE
 from tierd.daemon.parts import Opened, assemble

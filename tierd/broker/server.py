@@ -14,7 +14,7 @@ from tierd.base.session import Session
 from tierd.broker.connection import Connection, Serve
 from tierd.broker.room import Room
 from tierd.broker.sending import ReadFailed
-from tierd.config.model import Listener
+from tierd.config.listeners import Listener
 
 log = logging.getLogger(__name__)
 

@@ -9,9 +9,11 @@ import click
 from tierd.cli.places import json_option, place_options
 from tierd.cli.screen import print_json
 from tierd.config.explain import cautions
+from tierd.config.listeners import Endpoint
 from tierd.config.load import Options, SettingsError, load
-from tierd.config.model import Settings, daemon_settings
+from tierd.config.model import Settings, Where, daemon_settings
 from tierd.config.places import Secret
+from tierd.config.section import Section
 from tierd.config.topic_rules import BY_NAME
 
 _SETS = click.option("--set", "sets", metavar="KEY=VALUE", multiple=True, help="Any setting; may be repeated.")
@@ -93,16 +95,24 @@ class Row:
 
 def _daemon_rows(settings: Settings, effective: bool) -> Iterator[Row]:
     for where in daemon_settings():
-        value: object = settings
-        for attribute in where.attributes:
-            value = getattr(value, attribute)
-        is_default = not where.required and value == where.default
-        if effective or not is_default:
-            kind = where.setting.kind
-            hidden = isinstance(kind, Secret) and value is not None
-            shown = "(secret)" if hidden else "not set" if value is None else kind.show(value)
-            plain = value if isinstance(value, int | float) else None if value is None else shown
-            yield Row(where.setting.path, shown, plain, "built in" if is_default else "")
+        yield from _daemon_row(where, settings, where.setting.path, effective)
+    for name, endpoint in settings.listeners.items():
+        for where in daemon_settings(Endpoint):
+            path = f"listeners.{name}.{where.setting.path.removeprefix('listener.')}"
+            yield from _daemon_row(where, endpoint, path, effective)
+
+
+def _daemon_row(where: Where, section: Section, path: str, effective: bool) -> Iterator[Row]:
+    value: object = section
+    for attribute in where.attributes:
+        value = getattr(value, attribute)
+    is_default = not where.required and value == where.default
+    if effective or not is_default:
+        kind = where.setting.kind
+        hidden = isinstance(kind, Secret) and value is not None
+        shown = "(secret)" if hidden else "not set" if value is None else kind.show(value)
+        plain = value if isinstance(value, int | float) else None if value is None else shown
+        yield Row(path, shown, plain, "built in" if is_default else "")
 
 
 def _topic_rows(settings: Settings, topic: str, effective: bool) -> Iterator[Row]:

@@ -65,6 +65,8 @@ def decompress(
     codec: int, data: Buffer, *, limit_bytes: int = LIMIT_BYTES, where: str = "", position: int = 0
 ) -> bytes:
     """All plain bytes of *data*. Raises CorruptFile when they do not decode or are more than *limit_bytes*."""
+    if codec == Codec.NONE and memoryview(data).nbytes <= limit_bytes:
+        return bytes(data)
     out = bytearray()
     for piece in pieces(codec, data, where, position):
         out += piece

@@ -59,6 +59,14 @@ class SegmentScan:
         if self.problem is not None:
             raise self.problem
 
+    def batch(self, header: BatchHeader) -> memoryview:
+        """The bytes of the batch that iterating gave last, read again only where they are more than a window."""
+        position = self.good_bytes - header.size_bytes
+        at = position - self._window_at
+        if at >= 0 and at + header.size_bytes <= self._window.nbytes:
+            return self._window[at : at + header.size_bytes]
+        return memoryview(self._read(position, header.size_bytes))
+
     def _next(self, position: int) -> BatchHeader:
         """The batch at *position*, all of it checked. Raises CorruptFile."""
         self._need(position, HEADER_BYTES)

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from tierd.storage.compaction.keys import quick_keys
 from tierd.storage.compaction.offset_map import OffsetMap
-from tierd.storage.compaction.raw import RawRecord, copy_records, plain_payload, raw_records
+from tierd.storage.compaction.raw import RawRecord, copy_records, plain_payload, raw_records, records_at
 from tierd.storage.compaction.transactions import Transactions
 from tierd.storage.compression import compress
 from tierd.storage.header import (
@@ -74,25 +75,41 @@ class BatchCleaner:
         return self._rewritten(header, payload, raw_records(payload, header.count, where), self._horizon_ms)
 
     def _clean_data(self, batch: memoryview, header: BatchHeader, where: str) -> memoryview | bytes | None:
-        payload = plain_payload(batch, header, where)
-        records = raw_records(payload, header.count, where)
-        kept = self._kept(records, header)
+        staying = self._staying(batch, header, where)
+        if staying is None:
+            return batch
+        payload, kept = staying
+        if header.delete_horizon and self._rules.now_ms >= header.base_timestamp_ms and not self._rules.keep_deletes:
+            kept = [record for record in kept if record[3] or header.base_offset + record[0] >= self._offsets.stop]
         if not kept:
             return self._emptied(header)
         horizon_ms = header.base_timestamp_ms if header.delete_horizon else None
-        if horizon_ms is None and not all(record[3] for record in kept):
+        if horizon_ms is None and not all([record[3] for record in kept]):
             return self._rewritten(header, payload, kept, self._horizon_ms)
-        return batch if len(kept) == len(records) else self._rewritten(header, payload, kept, horizon_ms)
+        return batch if len(kept) == header.count else self._rewritten(header, payload, kept, horizon_ms)
 
-    def _kept(self, records: list[RawRecord], header: BatchHeader) -> list[RawRecord]:
-        base, stop, rules = header.base_offset, self._offsets.stop, self._rules
-        drop_deletes = header.delete_horizon and rules.now_ms >= header.base_timestamp_ms and not rules.keep_deletes
-        latest = self._offsets.latest([record[2] or b"" for record in records])
+    def _staying(self, batch: memoryview, header: BatchHeader, where: str) -> tuple[bytes, list[RawRecord]] | None:
+        """The payload, and the records that stay for their keys; None when all stay and have values."""
+        offsets, base, count = self._offsets, header.base_offset, header.count
+        if base in offsets.dense:  # nobody needs to look for keys again
+            numbers = [offset - base for offset in offsets.latest_within(base, header.next_offset)]
+            valued = base in offsets.valued
+            payload = b"" if not numbers or (valued and len(numbers) == count) else plain_payload(batch, header, where)
+        else:
+            payload = plain_payload(batch, header, where)
+            keys = quick_keys(payload, count) if header.next_offset <= offsets.start else None
+            if keys is None:
+                return payload, self._kept(raw_records(payload, count, where), base)
+            numbers = [number for number, latest in enumerate(offsets.latest(keys.found)) if latest < 0]
+            valued = not keys.tombstones
+        return None if valued and len(numbers) == count > 0 else (payload, records_at(payload, numbers, where))
+
+    def _kept(self, records: list[RawRecord], base: int) -> list[RawRecord]:
+        stop, latest = self._offsets.stop, self._offsets.latest([record[2] or b"" for record in records])
         return [
             record
             for record, last in zip(records, latest, strict=True)
-            if base + record[0] >= stop
-            or (last <= base + record[0] and record[2] is not None and (record[3] or not drop_deletes))
+            if base + record[0] >= stop or (last <= base + record[0] and record[2] is not None)
         ]
 
     @property

@@ -14,6 +14,7 @@ from tierd.storage.compaction.batches import BatchCleaner, Rules
 from tierd.storage.compaction.cleaned_segment import CleanedSegment, drop_files, sweep_cleaned
 from tierd.storage.compaction.grouping import Sized, groups
 from tierd.storage.compaction.job import CleanedGroup, CleanJob, CleanReport, Source
+from tierd.storage.compaction.keys import quick_keys
 from tierd.storage.compaction.offset_map import OffsetMap
 from tierd.storage.compaction.raw import plain_payload, raw_records
 from tierd.storage.compaction.transactions import Transactions
@@ -43,6 +44,7 @@ class Cleaner:
         job = self._job
         sweep_cleaned(self._disk, job.directory)
         offsets = self._map()
+        offsets.close()
         rules = Rules(
             now_ms=job.now_ms,
             delete_retention_ms=job.delete_retention_ms,
@@ -62,8 +64,7 @@ class Cleaner:
     def _map(self) -> OffsetMap:
         """The latest offsets in the dirty part, as far as the map has room for them."""
         job = self._job
-        offsets = OffsetMap(job.memory_bytes)
-        offsets.stop = job.first_dirty
+        offsets = OffsetMap(job.memory_bytes, job.first_dirty)
         transactions = Transactions(job.aborted)
         for source in job.sources:
             if source.next_base <= job.first_dirty:
@@ -79,12 +80,8 @@ class Cleaner:
         where = str(self._job.directory)
         if header.control:
             transactions.on_control(header, batch, where)
-        elif not transactions.on_data(header) and header.next_offset > self._job.first_dirty:
-            base, first_dirty = header.base_offset, self._job.first_dirty
-            records = raw_records(plain_payload(batch, header, where), header.count, where)
-            dirty = [(r[2], base + r[0]) for r in records if r[2] is not None and base + r[0] >= first_dirty]
-            if not offsets.put_all([key for key, _ in dirty], [offset for _, offset in dirty]):
-                return False
+        elif not transactions.on_data(header) and not _enter_keys(batch, header, offsets, where):
+            return False
         offsets.stop = max(offsets.stop, header.next_offset)
         return True
 
@@ -131,10 +128,10 @@ class Cleaner:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             scan = scan_segment(fd, source.size_bytes, source.base, path)
-            for position, header in scan:
+            for _, header in scan:
                 if self._stopping():
                     raise CleaningStopped(f"{path}: not wanted any more")
-                yield header, memoryview(os.pread(fd, header.size_bytes, position))
+                yield header, scan.batch(header)
             scan.require_whole()
         finally:
             os.close(fd)
@@ -145,3 +142,22 @@ class Cleaner:
 
     def _path(self, source: Source, suffix: Suffix) -> str:
         return str(self._job.directory / segment_file(source.base, suffix))
+
+
+def _enter_keys(batch: memoryview, header: BatchHeader, offsets: OffsetMap, where: str) -> bool:
+    """Take a batch of data into the map; False when the map is full. Raises CorruptFile."""
+    base, after, count = header.base_offset, header.next_offset, header.count
+    if after <= offsets.start:
+        return True
+    payload = plain_payload(batch, header, where)
+    quick = quick_keys(payload, count) if base >= offsets.start and after == base + count else None
+    if quick is None or not quick.dense:
+        rows = [(row[2], base + row[0]) for row in raw_records(payload, count, where)]
+        keyed = [(key, offset) for key, offset in rows if key is not None and offset >= offsets.start]
+        return offsets.put_all([key for key, _ in keyed], [offset for _, offset in keyed])
+    if not offsets.put_all(quick.found, range(base, after)):
+        return False
+    offsets.dense.add(base, after)
+    if not quick.tombstones:
+        offsets.valued.add(base, after)
+    return True

@@ -1,15 +1,19 @@
 """The latest offset of each key in the part of the log that is to be cleaned, in bounded memory."""
 
-from collections.abc import Iterator, Sequence
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 from itertools import repeat
 
 from tierd.base.errors import Usage
 
-ENTRY_BYTES = 180
-"""About what an entry takes at most: a key of 32 bytes, an offset, their share of a table that has just grown."""
+ENTRY_BYTES = 196
+"""About what an entry takes at most: a key of 32 bytes, an offset, their share of a table that has just grown and of
+the offsets in order."""
 _SHORT_BYTES = 32
 _HASH_BYTES = 16
+_MOST_EDGES = 100_000
 
 
 def token(key: bytes) -> bytes | int:
@@ -17,16 +21,42 @@ def token(key: bytes) -> bytes | int:
     return key if len(key) <= _SHORT_BYTES else int.from_bytes(blake2b(key, digest_size=_HASH_BYTES).digest(), "big")
 
 
-class OffsetMap:
-    """Filled once, in offset order, then only asked. By batches: C loops then do what would be a call per record."""
+class Ranges:
+    """Offsets in ranges, entered in order; neighbours become one. What there is no room for is left out."""
 
-    def __init__(self, memory_bytes: int) -> None:
+    def __init__(self) -> None:
+        self._edges = array("q")
+        """Where a range begins, where it ends, and so on."""
+
+    def add(self, start: int, stop: int) -> None:
+        edges = self._edges
+        if edges and edges[-1] == start:
+            edges[-1] = stop
+        elif len(edges) < _MOST_EDGES:
+            edges.extend((start, stop))
+
+    def __contains__(self, offset: int) -> bool:
+        return bisect_right(self._edges, offset) % 2 == 1
+
+
+class OffsetMap:
+    """Filled in offset order, then `close`d, then only asked. By batches: C loops then do what would be a call per
+    record."""
+
+    def __init__(self, memory_bytes: int, start: int = 0) -> None:
+        """It is to speak for offsets from *start* on: those below were cleaned before."""
         self._most = memory_bytes // ENTRY_BYTES
         if self._most < 1:
             raise Usage(f"{memory_bytes} bytes hold no entry of an offset map")
         self._offsets: dict[bytes | int, int] = {}
-        self.stop = 0
-        """The map speaks for offsets below this one; records from here on are kept whatever their key."""
+        self._ordered = array("q")
+        self.start = self.stop = start
+        """The map speaks for offsets up to `stop`; records from there on are kept whatever their key."""
+        self.dense = Ranges()
+        """Batches whose records all were entered, record number i with offset delta i: of these `latest_within` tells
+        which stay."""
+        self.valued = Ranges()
+        """Those of them without tombstones."""
 
     def __len__(self) -> int:
         return len(self._offsets)
@@ -42,18 +72,26 @@ class OffsetMap:
 
     def put_all(self, keys: Sequence[bytes], offsets: Sequence[int]) -> bool:
         """The same for several keys; False when there was no room for all of them."""
-        if len(self._offsets) + len(keys) > self._most or not _all_short(keys):
+        if len(self._offsets) + len(keys) > self._most:
             return all(map(self.put, keys, offsets))
         if keys:
-            self._offsets.update(zip(keys, offsets, strict=True))
+            self._offsets.update(zip(_tokens(keys), offsets, strict=True))
             self.stop = offsets[-1] + 1
         return True
 
+    def close(self) -> None:
+        """Nothing is entered any more."""
+        self._ordered = array("q", sorted(self._offsets.values()))
+
     def latest(self, keys: Sequence[bytes]) -> Iterator[int]:
         """For each key the latest offset in the map; -1 when it is not there."""
-        tokens = keys if _all_short(keys) else map(token, keys)
-        return map(self._offsets.get, tokens, repeat(-1))
+        return map(self._offsets.get, _tokens(keys), repeat(-1))
+
+    def latest_within(self, start: int, stop: int) -> "array[int]":
+        """The offsets in [start, stop) that are the latest of their keys. After `close`."""
+        ordered = self._ordered
+        return ordered[bisect_left(ordered, start) : bisect_left(ordered, stop)]
 
 
-def _all_short(keys: Sequence[bytes]) -> bool:
-    return max(map(len, keys), default=0) <= _SHORT_BYTES
+def _tokens(keys: Sequence[bytes]) -> Iterable[bytes | int]:
+    return keys if max(map(len, keys), default=0) <= _SHORT_BYTES else map(token, keys)

@@ -1,6 +1,6 @@
 """Records as bytes: just enough of each is parsed to decide about it and to copy it (storage/FORMAT.md, "Record").
 
-The cleaner sees every record twice, so this makes tuples and no objects, and a kept record is copied, not encoded.
+A cleaning sees millions of them, so this makes tuples and no objects, and a kept record is copied, not encoded.
 """
 
 from collections.abc import Iterable
@@ -27,22 +27,50 @@ def plain_payload(batch: memoryview, header: BatchHeader, where: str) -> bytes:
 def raw_records(payload: bytes, count: int, where: str) -> list[RawRecord]:
     """The *count* records of *payload*, which must be all of it. Raises CorruptFile."""
     found: list[RawRecord] = []
-    try:
-        end = _walk(payload, count, found)
-    except (IndexError, ValueError) as error:
-        raise CorruptFile(where, 0, f"broken record after {len(found)} good ones: {error}") from error
+    end = _walk(payload, range(count), found, where)
     if end != len(payload):
         raise CorruptFile(where, 0, f"{len(payload) - end} bytes after the last of {count} records")
     return found
 
 
-def _walk(payload: bytes, count: int, found: list[RawRecord]) -> int:
-    """Fill *found*; where the last record ends. Raises IndexError, ValueError.
+def records_at(payload: bytes, numbers: Iterable[int], where: str) -> list[RawRecord]:
+    """The records with these *numbers*, ascending; of others only the length is read. Raises CorruptFile."""
+    found: list[RawRecord] = []
+    _walk(payload, numbers, found, where)
+    return found
+
+
+def _walk(payload: bytes, numbers: Iterable[int], found: list[RawRecord], where: str) -> int:
+    """Fill *found*; where the last record ends."""
+    try:
+        return _walk_on(payload, numbers, found)
+    except (IndexError, ValueError) as error:
+        raise CorruptFile(where, 0, f"broken record after {len(found)} good ones: {error}") from error
+
+
+def _skip(payload: bytes, begin: int, count: int) -> int:
+    """Where the record *count* records after the one at *begin* is."""
+    for _ in range(count):
+        length = payload[begin]
+        if length < 0x80:
+            begin += 1 + (length >> 1)
+        elif (more := payload[begin + 1]) < 0x80:
+            begin += 2 + ((length & 0x7F | more << 7) >> 1)
+        else:
+            length, at = _longer(payload, begin + 1, length)
+            begin = at + (length >> 1)
+    return begin
+
+
+def _walk_on(payload: bytes, numbers: Iterable[int], found: list[RawRecord]) -> int:
+    """The work of `_walk`. Raises IndexError, ValueError.
 
     Written out for speed: lengths and deltas of one and two bytes, nearly all, cost no call.
     """
-    begin, size, add = 0, len(payload), found.append
-    for _ in range(count):
+    begin, size, add, ahead = 0, len(payload), found.append, 0
+    for number in numbers:
+        begin = begin if number == ahead else _skip(payload, begin, number - ahead)
+        ahead = number + 1
         length, at = payload[begin], begin + 1
         if length >= 0x80:
             if (more := payload[at]) < 0x80:

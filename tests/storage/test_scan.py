@@ -27,6 +27,9 @@ def test_every_batch_whatever_the_window(window: int, monkeypatch: pytest.Monkey
         assert list(scan) == list(walk(raw))
         scan.require_whole()
         assert scan.good_bytes == len(raw)
+        scan = _scan(raw, int(path.stem))
+        for position, header in scan:
+            assert scan.batch(header) == raw[position : position + header.size_bytes]
 
 
 def test_it_never_asks_for_more_than_a_window() -> None:

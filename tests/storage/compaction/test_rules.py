@@ -13,6 +13,7 @@ from kit.logs import T0, TP, Place
 from tierd.base.errors import CorruptFile, DiskFull
 from tierd.storage.batch import ControlType, encode_batch, encode_control_batch
 from tierd.storage.compaction.cleaner import Cleaner, CleaningStopped
+from tierd.storage.compaction.offset_map import ENTRY_BYTES
 from tierd.storage.compression import Codec
 from tierd.storage.directory import LogDirectory
 from tierd.storage.disk import PosixDisk
@@ -256,10 +257,10 @@ def test_a_full_map_cleans_as_far_as_it_reaches(writer: Writer) -> None:
     for number in range(6):
         writer.put((f"k{number}", "1"), ("same", str(number)))
         writer.log.roll()
-    assert writer.clean(memory_bytes=4 * 180)
+    assert writer.clean(memory_bytes=4 * ENTRY_BYTES)
     assert writer.log.compaction.cleaned_to == 5
-    assert writer.clean(memory_bytes=4 * 180)
-    assert writer.clean(memory_bytes=100 * 180)
+    assert writer.clean(memory_bytes=4 * ENTRY_BYTES)
+    assert writer.clean(memory_bytes=100 * ENTRY_BYTES)
     assert writer.log.compaction.cleaned_to == writer.log.view().active_base
     assert [row[1:] for row in writer.left() if row[1] == "same"] == [("same", "5")]
 
@@ -309,3 +310,24 @@ def test_neighbours_are_merged_by_their_sizes_before(tmp_path: Path) -> None:
     assert snapshots == {*bases[1:], log.view().active_base}
     directory.close(clean=True)
     assert TP in place.open().logs
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
+def test_large_batches_of_equal_records_keep_what_a_plain_table_says(writer: Writer, codec: Codec) -> None:
+    dice, latest, offset = Random(5), dict[str, tuple[int, str | None]](), 0
+    for _ in range(3):
+        for _ in range(6):
+            rows: list[Row] = [
+                (f"key-{dice.randrange(300):03}", "value" if dice.random() < 0.97 else None) for _ in range(150)
+            ]
+            writer.put(*rows, codec=codec)
+            latest |= {str(key): (offset + i, value) for i, (key, value) in enumerate(rows)}
+            offset += len(rows)
+        assert writer.clean()
+        offset += 1
+        left = [row for row in writer.left() if row[1] != "other"]
+        assert left == sorted((at, key, value) for key, (at, value) in latest.items())
+    assert writer.clean(after_ms=2 * DAY_MS)
+    assert writer.clean(after_ms=2 * DAY_MS)
+    left = [row for row in writer.left() if row[1] != "other"]
+    assert left == sorted((at, key, value) for key, (at, value) in latest.items() if value is not None)

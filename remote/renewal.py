@@ -9,12 +9,15 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from watchdog.events import FileSystemEvent, FileSystemEventHandler
 from watchdog.observers import Observer
 
 from tierd.base.errors import TierdError
-from tierd.remote.s3_client import S3Options
+
+if TYPE_CHECKING:
+    from tierd.remote.s3_client import S3Options  # slow to import, and the broker needs none
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +27,7 @@ QUIET_S = 0.3
 Signature = tuple[tuple[int, int, int] | None, ...]
 
 
-def files_of(options: S3Options, environment: Mapping[str, str]) -> list[Path]:
+def files_of(options: "S3Options", environment: Mapping[str, str]) -> list[Path]:
     """The files that credentials and certificates come from. Those that are not there yet count, too."""
     found: list[Path] = []
     if options.access_key_id is None and not ("AWS_ACCESS_KEY_ID" in environment and options.profile is None):

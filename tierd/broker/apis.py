@@ -4,8 +4,6 @@ Groups and transactions have a `table` each beside their handlers: groups/handle
 groups/admin.py and transactions/handlers.py. What is served in which versions says `tierd/wire/api.py`.
 """
 
-from collections.abc import Callable
-
 from tierd.broker.cluster_apis import DescribeCluster, DescribeTopicPartitions
 from tierd.broker.config_apis import AlterConfigs, DescribeConfigs
 from tierd.broker.create_partitions import CreatePartitions
@@ -16,6 +14,7 @@ from tierd.broker.directory_apis import (
     ListPartitionReassignments,
 )
 from tierd.broker.dispatch import ControlHandler
+from tierd.broker.entrances import Advertised
 from tierd.broker.group_ports import OneNode, once_settled
 from tierd.broker.groups.admin import GroupAdmin
 from tierd.broker.groups.consumer.handlers import ConsumerHandlers
@@ -31,8 +30,8 @@ from tierd.wire.api import ApiKey
 _Handlers = dict[ApiKey, ControlHandler]
 
 
-def handlers(parts: Parts, cluster_id: str, advertised: Callable[[], tuple[str, int]]) -> _Handlers:
-    """*advertised*: the address that clients are told."""
+def handlers(parts: Parts, cluster_id: str, advertised: Advertised) -> _Handlers:
+    """*advertised*: the address that clients of a listener are told."""
     return {
         **_of_topics(parts),
         **_of_records(parts),
@@ -65,7 +64,7 @@ def _of_records(parts: Parts) -> _Handlers:
     }
 
 
-def _of_the_node(parts: Parts, cluster_id: str, advertised: Callable[[], tuple[str, int]]) -> _Handlers:
+def _of_the_node(parts: Parts, cluster_id: str, advertised: Advertised) -> _Handlers:
     settings, partitions, moves = parts.settings, parts.partitions, parts.moves
     node_id = settings.node_id
     metadata = Metadata(
@@ -88,7 +87,7 @@ def _of_the_node(parts: Parts, cluster_id: str, advertised: Callable[[], tuple[s
     }
 
 
-def _of_groups(parts: Parts, advertised: Callable[[], tuple[str, int]]) -> _Handlers:
+def _of_groups(parts: Parts, advertised: Advertised) -> _Handlers:
     coordinator, topic_ids = parts.coordinator, parts.topic_ids
     node = OneNode(parts.settings.node_id, advertised)
     table = {

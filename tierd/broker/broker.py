@@ -8,6 +8,7 @@ from tierd.base.clock import Clock
 from tierd.broker.apis import handlers
 from tierd.broker.dispatch import Dispatch
 from tierd.broker.homes import Home, NoDirectoryLeft
+from tierd.broker.listeners import Listeners
 from tierd.broker.partitions import Partitions
 from tierd.broker.parts import Parts
 from tierd.broker.ports import Looker, RemoteTier, Worker
@@ -45,11 +46,11 @@ class Broker:
         self.settings, self.partitions, self.tier = settings, partitions, tier
         self.counters, self.commits = parts.counters, parts.commits
         self.topics, self.moves, self.housekeeping = parts.topics, parts.moves, parts.housekeeping
-        self.address: tuple[str, int] | None = None
+        self.listeners = Listeners(settings)
         self.housekeeping_task: asyncio.Task[None] | None = None
         """Ends only when the broker stops, or with an error that must end the daemon."""
         self._beside: dict[_Runs, asyncio.Task[None]] = {}
-        control = handlers(parts, cluster_id, self.advertised)
+        control = handlers(parts, cluster_id, self.listeners.advertised)
         self.server = Server(
             Dispatch(parts.produce, parts.fetch, control, parts.counters),
             settings.listener,
@@ -59,17 +60,17 @@ class Broker:
         )
 
     async def start(self) -> tuple[str, int]:
-        """Listen; give the real address. Raises StartRefused when the address is taken."""
+        """Listen; give the real address of the first listener. Raises StartRefused when one is taken."""
         parts = self.parts
         self.topics.resume()
-        self.address = self.server.listen(self.settings.listener.host, self.settings.listener.port)
+        address = self.listeners.open(self.server)
         self.housekeeping_task = asyncio.create_task(self.housekeeping.run())
         self.partitions.outages.watch(asyncio.get_running_loop().call_soon_threadsafe, self._directory_failed)
         self.moves.resume()
         for runs in (self.moves, parts.transactions, parts.expiry, parts.cleaning):
             if runs is not None:
                 self._run_beside(runs)
-        return self.address
+        return address
 
     def _run_beside(self, runs: _Runs) -> None:
         task = self._beside[runs] = asyncio.create_task(runs.run())
@@ -99,6 +100,7 @@ class Broker:
         """Answer what is in work (not when *quick*), close all connections, end housekeeping. Logs stay open."""
         parts = self.parts
         parts.fetch.stop()
+        self.listeners.close()
         await self.server.stop(0 if quick else STOP_GRACE_S)
         parts.expiry.stop()
         await self._ended(parts.expiry)
@@ -135,9 +137,3 @@ class Broker:
     async def status(self) -> dict[str, object]:
         """The document of `tierd status`."""
         return await status(self.partitions, self.tier)
-
-    def advertised(self) -> tuple[str, int]:
-        """What clients are told to connect to."""
-        assert self.address is not None
-        told = self.settings.listener.advertise(self.address[1])
-        return told.host, told.port

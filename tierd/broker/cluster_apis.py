@@ -1,8 +1,9 @@
 """DescribeCluster and DescribeTopicPartitions: what today's clients ask instead of Metadata."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Any, Final
 
+from tierd.broker.entrances import Advertised
 from tierd.broker.metadata import Metadata
 from tierd.broker.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from tierd.broker.partitions import Partitions
@@ -20,7 +21,7 @@ _MOST_PARTITIONS: Final = 2_000
 class DescribeCluster:
     """One broker, which is the controller too."""
 
-    def __init__(self, *, node_id: int, cluster_id: str, advertised: Callable[[], tuple[str, int]]) -> None:
+    def __init__(self, *, node_id: int, cluster_id: str, advertised: Advertised) -> None:
         self._node_id = node_id
         self._cluster_id = cluster_id
         self._advertised = advertised
@@ -31,7 +32,7 @@ class DescribeCluster:
             known = asked == _CONTROLLERS
             code = ErrorCode.MISMATCHED_ENDPOINT_TYPE if known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
             return {"error_code": code, "error_message": f"Brokers answer here, not endpoints of type {asked}."}
-        host, port = self._advertised()
+        host, port = self._advertised(header.session.listener)
         broker = {"broker_id": self._node_id, "host": host, "port": port, "rack": None, "is_fenced": False}
         shown = CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
         return {

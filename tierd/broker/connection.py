@@ -9,13 +9,11 @@ import asyncio
 import logging
 import socket
 from collections.abc import Awaitable, Callable, Coroutine
-from concurrent.futures import Executor
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tierd.base.session import Session
+from tierd.broker.host import Host, Sock, Swept
 from tierd.broker.receiving import Got, Incoming
-from tierd.broker.room import Room
 from tierd.broker.sending import Outgoing, Pumped, ReadFailed, Reply
 from tierd.wire.errors import BadFrame
 from tierd.wire.produce_shape import ProduceShapes
@@ -35,30 +33,6 @@ class Serve(Protocol):
     def __call__(self, frame: memoryview, connection: "Connection") -> Answer: ...
 
 
-class Host(Protocol):
-    """What a connection needs of its server."""
-
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop: ...
-    @property
-    def readers(self) -> Executor:
-        """Threads for reads of cold pages."""
-
-    @property
-    def room(self) -> "Room[Connection]": ...
-
-    def no_room(self) -> None:
-        """A connection waits for room; `resume_reading` is called when it has got it."""
-
-    def room_left(self) -> None:
-        """Others may go on now."""
-
-    def closed(self, connection: "Connection") -> None: ...
-
-    def read_failed(self, error: ReadFailed) -> None:
-        """A local file could not be read while it was being sent; the connection is closed."""
-
-
 class CloseQuietly(Exception):
     """A handler asks for the connection to be closed without an answer, as Kafka does (failed acks=0 requests)."""
 
@@ -72,7 +46,6 @@ class Connection:
         "_host",
         "_out",
         "_reading",
-        "_serve",
         "_sock",
         "_task",
         "_turn_over",
@@ -82,21 +55,19 @@ class Connection:
         "open",
         "peer",
         "produced",
+        "serve",
         "session",
         "swept",
     )
 
-    def __init__(
-        self, sock: socket.socket, peer: str, session: Session, host: Host, serve: Serve, max_frame_bytes: int
-    ) -> None:
+    def __init__(self, sock: Sock, peer: str, session: Session, host: Host, serve: Serve, max_frame_bytes: int) -> None:
         """*peer*: its address and port, for log lines."""
         self._sock = sock
         self.peer = peer
         self.session = session
         self._host = host
-        self._serve = serve
-        self.incoming: Incoming[Connection] = Incoming(sock, max_frame_bytes, host.room, self)
-        self._out = Outgoing(sock)
+        self.serve = serve
+        self.incoming, self._out = self._sides(sock, max_frame_bytes)
         self._task: asyncio.Task[Reply | None] | None = None
         self._warming = False
         self._reading = False
@@ -109,8 +80,12 @@ class Connection:
         """What the Produce requests of this client look like, once it has sent one."""
         self.swept = Swept()
 
+    def _sides(self, sock: Any, max_frame_bytes: int) -> "tuple[Incoming[Connection], Outgoing]":
+        return Incoming(sock, max_frame_bytes, self._host.room, self), Outgoing(sock)
+
     def start(self) -> None:
         self._read(True)
+        self._take_hidden()
 
     @property
     def busy(self) -> bool:
@@ -157,6 +132,7 @@ class Connection:
             self.incoming.resume()
             if not self.busy:
                 self._read(True)
+                self._take_hidden()
 
     def hold_frame(self) -> None:
         """The answer that is being begun still reads the frame."""
@@ -197,10 +173,23 @@ class Connection:
             # A full buffer means that more is waiting: take it without a round through the loop.
             if got is Got.SOME or self._turn_over or not self.open or self.busy:
                 return
+        self._take_hidden()
+
+    def _take_hidden(self) -> None:
+        """Go on soon with bytes that no event tells of."""
+        if self.incoming.hidden:
+            self._host.loop.call_soon(self._hidden_readable)
+
+    def _hidden_readable(self) -> None:
+        if self.open and self._reading and not self.busy:
+            self._readable()
 
     def _received_none(self, got: Got) -> None:
         if got is Got.END:
             self.close()
+        elif got is Got.MUST_SEND:
+            self._read(False)
+            self._write(True)
         elif got is not Got.NOTHING:
             self._read(got is Got.REST_WAITED_FOR)
             self._host.no_room()
@@ -245,7 +234,7 @@ class Connection:
                 frame = self.incoming.frames.next_frame()
                 if frame is None:
                     return
-                answer = self._serve(frame, self)
+                answer = self.serve(frame, self)
                 if type(answer) is bytes:
                     ready.append(answer)
                 elif answer is not None and not self._begin(answer, ready):
@@ -277,6 +266,8 @@ class Connection:
     def _next_turn(self) -> None:
         if self.open and not self.busy:
             self._advance()
+            if self.open and not self._turn_over:
+                self._take_hidden()
 
     def _answered(self, task: "asyncio.Task[Reply | None]") -> None:
         self._task = None
@@ -334,6 +325,7 @@ class Connection:
         self._advance()
         if self.open and not self.busy:
             self._read(True)
+            self._take_hidden()
 
     def _sent(self, state: Pumped) -> bool:
         """Watch for what is needed to go on sending; True when all is sent."""
@@ -374,20 +366,6 @@ class Connection:
                 self._host.loop.add_writer(self._sock.fileno(), self._writable)
             else:
                 self._host.loop.remove_writer(self._sock.fileno())
-
-
-@dataclass(slots=True)
-class Swept:
-    """What the server's sweep saw of a connection."""
-
-    moved_bytes: int = 0
-    """Received and sent."""
-    active_ms: int | None = None
-    """Monotonic time of the last sweep that saw anything move; None before the first."""
-    begun_ms: int | None = None
-    """Since when the request that is being received is watched; None when there is none."""
-    begun_bytes: int = 0
-    """What had been received then."""
 
 
 def release(reply: Reply | None) -> None:

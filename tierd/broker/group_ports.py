@@ -1,10 +1,11 @@
 """What groups need of the broker (`groups.ports`): topic ids, who coordinates, and answers that wait for the disk."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from tierd.base.ids import Uuid
 from tierd.broker.connection import CloseQuietly
+from tierd.broker.entrances import Advertised
 from tierd.broker.groups.consumer.model import Layout
 from tierd.broker.groups.handlers import Handler
 from tierd.broker.internal_topic import InternalTopic
@@ -53,9 +54,9 @@ class TopicIds:
 class OneNode:
     """Coordinator of every group and transactional id."""
 
-    def __init__(self, node_id: int, advertised: Callable[[], tuple[str, int]]) -> None:
+    def __init__(self, node_id: int, advertised: Advertised) -> None:
         self._node_id = node_id
         self._advertised = advertised
 
-    def coordinator(self, key_type: int, key: str) -> tuple[int, str, int] | None:
-        return (self._node_id, *self._advertised())
+    def coordinator(self, key_type: int, key: str, listener: str) -> tuple[int, str, int] | None:
+        return (self._node_id, *self._advertised(listener))

@@ -1,12 +1,12 @@
 """Metadata: who leads what, and topics made on first mention."""
 
 import logging
-from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
 from tierd.base.errors import DiskFull
 from tierd.base.ids import Uuid
+from tierd.broker.entrances import Advertised
 from tierd.broker.partitions import Partitions, Topic
 from tierd.broker.topics import TopicRefused, Topics
 from tierd.broker.turns import in_turns
@@ -33,7 +33,7 @@ class Metadata:
         *,
         node_id: int,
         cluster_id: str,
-        advertised: Callable[[], tuple[str, int]],
+        advertised: Advertised,
         auto_create: bool,
         default_partitions: int,
     ) -> None:
@@ -46,7 +46,7 @@ class Metadata:
         self._default_partitions = default_partitions
 
     async def __call__(self, header: RequestHeader, request: Any) -> dict[str, object]:
-        host, port = self._advertised()
+        host, port = self._advertised(header.session.listener)
         return {
             "brokers": [{"node_id": self._node_id, "host": host, "port": port, "rack": None}],
             "cluster_id": self._cluster_id,

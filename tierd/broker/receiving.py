@@ -28,11 +28,15 @@ class Got(Enum):
     """Stop reading until `resume`."""
     REST_WAITED_FOR = auto()
     """Go on reading: the kernel says when there is something to do."""
+    MUST_SEND = auto()
+    """Nothing comes before something was sent (TLS)."""
 
 
 class Incoming(Generic[Who]):
     """Loop thread only. *Who* is the connection, as the room knows it."""
 
+    hidden = False
+    """Whether bytes wait that no event will tell of."""
     __slots__ = ("_capacity", "_room", "_seated", "_sock", "_waits_for_rest", "_who", "frames", "received_bytes")
 
     def __init__(self, sock: socket.socket, max_frame_bytes: int, room: Room[Who], who: Who) -> None:
@@ -106,7 +110,14 @@ class Incoming(Generic[Who]):
         state = self._sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
         if state == _ESTABLISHED:
             return False
-        return state == _CLOSED or waits_for_answer or self.unread_bytes < self._rest_bytes
+        return state == _CLOSED or waits_for_answer or not self._may_have_come(self._rest_bytes)
+
+    def _may_have_come(self, size_bytes: int) -> bool:
+        return self.unread_bytes >= size_bytes
+
+    def _is_whole(self, needed_bytes: int) -> bool:
+        """Whether a small request can be received in one turn."""
+        return needed_bytes <= SMALL_BYTES and self.unread_bytes >= self._rest_bytes
 
     @property
     def _rest_bytes(self) -> int:
@@ -122,7 +133,7 @@ class Incoming(Generic[Who]):
                 frames.stay()
             return True
         if not room.grow(self._who, wanted, needed):
-            if needed > SMALL_BYTES or self.unread_bytes < self._rest_bytes:
+            if not self._is_whole(needed):
                 return False
             room.lend(self._who, needed)
         if room.seated(self._who):

@@ -10,6 +10,7 @@ import socket
 from collections import deque
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import Protocol
 
 from tierd.storage.view import FileSpan, LogSlice
 
@@ -76,12 +77,20 @@ class ColdRead:
             position += got
 
 
+class Sends(Protocol):
+    """What is asked of a socket that does not block."""
+
+    def fileno(self) -> int: ...
+    def send(self, data: bytes | memoryview, flags: int = 0, /) -> int: ...
+
+
 class Outgoing:
     """What waits to be sent on one socket, in order. Loop thread only."""
 
+    turn_bytes = TURN_BYTES
     __slots__ = ("_position", "_sock", "_sock_fd", "_stop", "_turn_stop", "_warm", "items", "sent_bytes")
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: Sends) -> None:
         self._sock = sock
         self._sock_fd = sock.fileno()
         self.items: deque[bytes | memoryview | FileSpan | LogSlice] = deque()
@@ -109,7 +118,7 @@ class Outgoing:
         After a turn that is FULL, too: the loop comes back at once when the socket is not.
         """
         items = self.items
-        self._turn_stop = self.sent_bytes + TURN_BYTES
+        self._turn_stop = self.sent_bytes + self.turn_bytes
         while items:
             item = items[0]
             if type(item) is FileSpan:

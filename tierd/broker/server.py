@@ -1,40 +1,38 @@
-"""The listener and its connections: who may connect, how much they may receive together, who idles or dawdles."""
+"""All connections: who may connect, how much they may receive together, who idles or dawdles."""
 
 import asyncio
-import errno
 import logging
 import socket
+import ssl
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
+from dataclasses import replace
 
 from tierd.base import descriptors
 from tierd.base.clock import Clock
-from tierd.base.errors import StartRefused
-from tierd.base.session import Session
+from tierd.base.session import Principal, Session
 from tierd.broker.connection import Connection, Serve
+from tierd.broker.entrances import PLAIN, Door, Entrance
+from tierd.broker.host import Sock
 from tierd.broker.room import Room
 from tierd.broker.sending import ReadFailed
+from tierd.broker.tls.channel import TlsSocket
+from tierd.broker.tls.connection import TlsConnection
+from tierd.broker.tls.handshakes import Handshakes
 from tierd.config.listeners import Listener
 
 log = logging.getLogger(__name__)
 
-LISTENER = "PLAINTEXT"
-"""Its name, as Kafka calls the only one."""
 SWEEP_S = 5.0
 SWEPT_A_TURN = 500
 STALLED_MS = 10_000
 """While others wait for room, a request that came slower than SLOWEST over this time costs its connection."""
 SLOWEST_BYTES_S = 16 * 1024
 _TRIM_EVERY_S = 1.0
-_KEEPALIVE = {socket.TCP_KEEPIDLE: 60, socket.TCP_KEEPINTVL: 15, socket.TCP_KEEPCNT: 4}
-"""Seconds and tries until a silent peer that is no more is noticed."""
-_BACKLOG = 1024
-_ACCEPTS_A_TURN = 64
-_OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class Server:
-    """One listening socket. Loop thread only."""
+    """The doors and the connections that came through them. Loop thread only."""
 
     def __init__(
         self,
@@ -56,11 +54,13 @@ class Server:
         self._most = min(limits.max_connections, descriptors.for_sockets() or limits.max_connections)
         self._letting_in = False
         self._trimmed_s = -_TRIM_EVERY_S
-        self._listener: socket.socket | None = None
+        self._doors: list[Door] = []
+        self._handshakes = Handshakes(self._handshake_failed)
         self._sweeper: asyncio.TimerHandle | None = None
         self._emptied: asyncio.Event | None = None
         self.accepted = 0
         self.refused = 0
+        self.handshakes_failed = 0
         self.loop: asyncio.AbstractEventLoop
 
     @property
@@ -75,40 +75,26 @@ class Server:
     def buffered_bytes(self) -> int:
         return self.room.used_bytes
 
-    def listen(self, host: str, port: int) -> tuple[str, int]:
-        """Bind and accept; give the real address. Raises StartRefused when the address is taken or not ours."""
+    def listen(self, host: str, port: int, entrance: Entrance = PLAIN) -> tuple[str, int]:
+        """Open a door, beside those that are open; give the real address. Raises StartRefused."""
         self.loop = asyncio.get_running_loop()
-        try:
-            family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-            listener = socket.socket(family, kind, proto)
-        except OSError as error:
-            raise StartRefused(f"cannot listen on {host}:{port}: {error}") from error
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            _set_for_clients(listener)
-            listener.setblocking(False)
-            listener.bind(address)
-            listener.listen(_BACKLOG)
-        except OSError as error:
-            listener.close()
-            raise StartRefused(f"cannot listen on {host}:{port}: {error}; choose another with --listen") from error
-        self._listener = listener
-        if self._most < self._limits.max_connections:
-            log.warning("fewer connections than set: the limit of open files is low", extra={"most": self._most})
-        self.loop.add_reader(listener.fileno(), self._accept)
-        self._sweeper = self.loop.call_later(SWEEP_S, self._sweep)
-        bound = listener.getsockname()
-        return str(bound[0]), int(bound[1])
+        door = Door(entrance, self._welcome)
+        bound = door.open(host, port)
+        self._doors.append(door)
+        if self._sweeper is None:
+            self._sweeper = self.loop.call_later(SWEEP_S, self._sweep)
+            if self._most < self._limits.max_connections:
+                log.warning("fewer connections than set: the limit of open files is low", extra={"most": self._most})
+        return bound
 
     async def stop(self, grace_s: float) -> None:
         """Take no new connection and no new request, let answers go out for *grace_s* at most, then close.
 
         A second call with less grace ends the first one's waiting.
         """
-        if self._listener is not None:
-            self.loop.remove_reader(self._listener.fileno())
-            self._listener.close()
-            self._listener = None
+        while self._doors:
+            self._doors.pop().close()
+        self._handshakes.close()
         if self._sweeper is not None:
             self._sweeper.cancel()
         self._emptied = self._emptied or asyncio.Event()
@@ -151,49 +137,38 @@ class Server:
         for connection in self.room.next():
             connection.resume_reading()
 
-    def _accept(self) -> None:
-        assert self._listener is not None
-        for _ in range(_ACCEPTS_A_TURN):
-            try:
-                sock, address = self._listener.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
-            except OSError as error:
-                if error.errno not in _OUT_OF_DESCRIPTORS:
-                    raise
-                self._pause_accepting(error)
-                return
-            self._welcome(sock, address[0], address[1])
-
-    def _pause_accepting(self, error: OSError) -> None:
-        """Without descriptors the pending connection stays readable: look again in a second instead of spinning."""
-        log.error("cannot accept connections", extra={"why": str(error), "connections": len(self._connections)})
-        listener = self._listener
-        assert listener is not None
-        self.loop.remove_reader(listener.fileno())
-        self.loop.call_later(1.0, self._accept_again)
-
-    def _accept_again(self) -> None:
-        if self._listener is not None:
-            self.loop.add_reader(self._listener.fileno(), self._accept)
-
-    def _welcome(self, sock: socket.socket, host: str, port: int) -> None:
+    def _welcome(self, sock: socket.socket, host: str, port: int, entrance: Entrance) -> None:
         self.accepted += 1
         peer = f"{host}:{port}"
-        if len(self._connections) >= self._most:
+        if len(self._connections) + len(self._handshakes) >= self._most:
             self.refused += 1
             log.warning("connection refused, too many", extra={"peer": peer, "limit": self._most})
             sock.close()
             return
         sock.setblocking(False)
-        session = Session(listener=LISTENER, host=host)
-        connection = Connection(sock, peer, session, self, self._serve, self._limits.max_frame_bytes)
+        session = Session(listener=entrance.name, host=host, tls=entrance.tls is not None)
+        if entrance.tls is None:
+            self._connect(Connection, sock, peer, session)
+            return
+
+        def done(secured: ssl.SSLSocket, principal: Principal) -> None:
+            self._connect(TlsConnection, TlsSocket(secured), peer, replace(session, principal=principal))
+
+        self._handshakes.begin(sock, entrance.tls, peer, self._clock.monotonic_ms(), done)
+
+    def _connect(self, kind: type[Connection], sock: Sock, peer: str, session: Session) -> None:
+        connection = kind(sock, peer, session, self, self._serve, self._limits.max_frame_bytes)
         self._connections[connection] = None
         connection.start()
 
+    def _handshake_failed(self) -> None:
+        self.handshakes_failed += 1
+
     def _sweep(self) -> None:
         """Close who was silent too long, and whose request comes too slowly while others wait for room."""
-        self._sweep_some(iter(list(self._connections)), self._clock.monotonic_ms())
+        now_ms = self._clock.monotonic_ms()
+        self._handshakes.sweep(now_ms)
+        self._sweep_some(iter(list(self._connections)), now_ms)
 
     def _sweep_some(self, left: Iterator[Connection], now_ms: int) -> None:
         """Some in a turn: ten thousand at once would be felt."""
@@ -239,11 +214,3 @@ class Server:
     def _close(self, connection: Connection, why: str) -> None:
         log.info("connection closed", extra={"peer": connection.peer, "why": why})
         connection.close()
-
-
-def _set_for_clients(listener: socket.socket) -> None:
-    """What accepted sockets take over from the listener."""
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in _KEEPALIVE.items():
-        listener.setsockopt(socket.IPPROTO_TCP, option, value)

@@ -91,7 +91,7 @@ class _Run:
             if http is not None:
                 host, port = await http.start()
                 log.info("health and metrics", extra={"listening": f"{host}:{port}"})
-            named = broker.advertised()
+            named = broker.listeners.advertised("")
             log.info("ready", extra={"listening": f"{address[0]}:{address[1]}", "advertised": f"{named[0]}:{named[1]}"})
             print(f"tierd ready on {address[0]}:{address[1]}", flush=True)
             self._notifier.ready(watch.summary())

@@ -75,5 +75,5 @@ class FakeNodes:
     def __init__(self) -> None:
         self.there = True
 
-    def coordinator(self, key_type: int, key: str) -> tuple[int, str, int] | None:
+    def coordinator(self, key_type: int, key: str, listener: str) -> tuple[int, str, int] | None:
         return (1, "127.0.0.1", 19094) if self.there else None

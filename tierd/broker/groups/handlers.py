@@ -64,18 +64,20 @@ class GroupHandlers:
     async def find_coordinator(self, header: RequestHeader, request: Any) -> Fields:
         key_type = getattr(request, "key_type", _GROUP)
         if header.version < 4:
-            found = self._found(key_type, request.key)
+            found = self._found(key_type, request.key, header.session.listener)
             # Kafka says "NONE" here and nothing in newer versions (recorded).
             message = "NONE" if found["error_code"] == ErrorCode.NONE else found["error_message"]
             return {**found, "error_message": message}
-        return {"coordinators": [{"key": key, **self._found(key_type, key)} for key in request.coordinator_keys]}
+        listener = header.session.listener
+        rows = [{"key": key, **self._found(key_type, key, listener)} for key in request.coordinator_keys]
+        return {"coordinators": rows}
 
-    def _found(self, key_type: int, key: str) -> Fields:
+    def _found(self, key_type: int, key: str, listener: str) -> Fields:
         if key_type not in (_GROUP, _TRANSACTION):
             return _nobody(ErrorCode.INVALID_REQUEST, f"key type {key_type} is not served")
         if not key and key_type == _GROUP:
             return _nobody(ErrorCode.INVALID_GROUP_ID, "a group id must not be empty")
-        node = self._nodes.coordinator(key_type, key)
+        node = self._nodes.coordinator(key_type, key, listener)
         if node is None:
             return _nobody(ErrorCode.COORDINATOR_NOT_AVAILABLE, "no node is responsible now")
         node_id, host, port = node

@@ -48,5 +48,8 @@ class Topics(Protocol):
 class Nodes(Protocol):
     """Looks up who is responsible for a key."""
 
-    def coordinator(self, key_type: int, key: str) -> tuple[int, str, int] | None:
-        """(node id, host, port) of the coordinator of a group (type 0) or transactional id (1); None: nobody now."""
+    def coordinator(self, key_type: int, key: str, listener: str) -> tuple[int, str, int] | None:
+        """(node id, host, port) of the coordinator of a group (type 0) or transactional id (1); None: nobody now.
+
+        As clients of *listener* reach it.
+        """

@@ -1,0 +1,53 @@
+"""The listeners of the settings: what each shows and asks, where it listens, what its clients are told."""
+
+import logging
+
+from tierd.broker.entrances import Entrance
+from tierd.broker.server import Server
+from tierd.broker.tls.contexts import TlsSide
+from tierd.config.listeners import Endpoint
+from tierd.config.model import Settings
+from tierd.remote.renewal import Renewal
+
+log = logging.getLogger(__name__)
+
+
+class Listeners:
+    """Loop thread only; renewed files are taken up by threads of their own."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Raises StartRefused when a certificate is of no use."""
+        self._endpoints = settings.endpoints
+        self._entrances = [_entrance(name, endpoint) for name, endpoint in self._endpoints.items()]
+        self._renewals: list[Renewal] = []
+        self.addresses: dict[str, tuple[str, int]] = {}
+        """Where each really listens, once it does; the first is that of `listener.address`."""
+
+    def open(self, server: Server) -> tuple[str, int]:
+        """Let clients in; give the address of the first. Raises StartRefused."""
+        for entrance in self._entrances:
+            endpoint = self._endpoints[entrance.name]
+            self.addresses[entrance.name] = host, port = server.listen(endpoint.host, endpoint.port, entrance)
+            facts = {"listener": entrance.name, "listening": f"{host}:{port}", "protocol": endpoint.security_protocol}
+            log.info("listening", extra=facts)
+            if entrance.tls is not None:
+                self._renewals.append(Renewal(entrance.tls.files, entrance.tls.renew))
+        for renewal in self._renewals:
+            renewal.start()
+        return self.addresses[self._entrances[0].name]
+
+    def close(self) -> None:
+        """Look after no files any more; the server closes what it has opened."""
+        for renewal in self._renewals:
+            renewal.close()
+        self._renewals.clear()
+
+    def advertised(self, name: str) -> tuple[str, int]:
+        """What clients of a listener are told to connect to; by default those of the first."""
+        known = name if name in self.addresses else self._entrances[0].name
+        told = self._endpoints[known].advertise(self.addresses[known][1])
+        return told.host, told.port
+
+
+def _entrance(name: str, endpoint: Endpoint) -> Entrance:
+    return Entrance(name, TlsSide(endpoint.tls) if endpoint.speaks_tls else None)

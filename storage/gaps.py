@@ -85,9 +85,25 @@ class Gaps:
         """All that are not wholly outside of the log."""
         return _within(_merged((*self._now.found, *self._now.lost)), log_start, log_end)
 
+    def pass_by(self, offset: int, stop: int) -> tuple[int, int]:
+        """[offset, stop) without what is lost of it at its beginning, up to where more is lost.
+
+        Ends of transactions may be among what is lost: no answer goes from one side to the other, or a reader would
+        take for aborted what its producer has written behind it.
+        """
+        for begin, end in sorted((*self._now.found, *self._now.lost)):
+            if begin <= offset < end:
+                offset = end
+            elif offset < begin < stop:
+                return offset, begin
+        return offset, stop
+
     def found_within(self, start: int, stop: int) -> tuple[Gap, ...]:
         """Those not judged yet that lie in [start, stop)."""
         return tuple(gap for gap in self._now.found if start <= gap[0] and gap[1] <= stop)
+
+    def __bool__(self) -> bool:
+        return bool(self._now.found or self._now.lost)
 
     def holds(self, gap: Gap) -> bool:
         return self._now.holds(gap)

@@ -250,10 +250,15 @@ class _Loader:
         """Read segments from number *first* on again; the log end."""
         ends: list[int] = []
         """Of each segment read: the offset after its last good batch."""
+        befores: list[Producers] = []
+        """Of each: the producers where the one before it ends."""
         closed = first
         for i in range(first, len(segments)):
             segment, next_base = segments[i], segments.next_base(i)
+            befores.append(recovery.producers)
             if segment.base > segments.first.base:
+                if ends and ends[-1] < segment.base:
+                    self._pass_hole(recovery, segments, snapshots, segment.base)
                 snapshots.write(segment.base, recovery.producers)
             ends.append(recovery.recover(segment, next_base, self._settings.index_interval_bytes))
             while segment.size_bytes and closed < i:
@@ -264,12 +269,22 @@ class _Loader:
             lost.pop()
             ends.pop()
             remove_files(segments.drop_last(), self._disk)
+            recovery.producers = befores.pop()
+            recovery.forget_aborted(segments.active, ends[-1])
         while closed < len(segments) - 1:
             closed = self._close(segments, closed)
         for gap in lost:
             if gap is not None:
                 self._gaps.add(gap)
         return ends[-1]
+
+    def _pass_hole(self, recovery: Recovery, segments: Segments, snapshots: Snapshots, base: int) -> None:
+        """Offsets are missing before *base*, and with them, perhaps, ends of transactions: what was open at *base* the
+        snapshot knows that was written there when the segment began."""
+        known = snapshots.at(base, self._now_ms)
+        if known is not None:
+            recall(known, segments, base)
+            recovery.producers = known
 
     def _lost(self, recovery: Recovery, ends: list[int], bases: list[int]) -> list[Gap | None]:
         """For each segment but the last, the offsets that are missing behind it. Compaction leaves holes, too, but not

@@ -131,8 +131,9 @@ class ReadableLog:
             raise OffsetOutOfRange(offset, self.local_start, end)
         stop = self.last_stable if committed else self.high_watermark
         while offset >= self.local_start:
+            first, last = self._gaps.pass_by(offset, stop) if self._gaps else (offset, stop)
             try:
-                return self._reader.read(offset, max_bytes, stop, end, committed=committed)
+                return self._reader.read(first, max_bytes, last, end, committed=committed)
             except SegmentsChanged:  # each segment is settled once
                 continue
         return EMPTY_SLICE  # the bucket has it, the next read goes there

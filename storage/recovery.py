@@ -21,7 +21,7 @@ from tierd.storage.producers import CompletedTxn, Producers
 from tierd.storage.progress import Meter
 from tierd.storage.replay import aborted_entry, take_in
 from tierd.storage.scan import SegmentScan, pread, scan_segment
-from tierd.storage.segment import Indexes, Segment
+from tierd.storage.segment import Indexes, Segment, read_aborted
 from tierd.storage.setaside import SetAside
 from tierd.storage.txnindex import AbortedEntry
 
@@ -165,6 +165,8 @@ class Recovery:
                 aborted.append(entry)
 
         scan = walk_segment(segment, on_batch, next_base, self._meter)
+        if next_base is not None and scan.next_offset < next_base:
+            aborted += _named_behind(segment, scan.next_offset, next_base)
         segment.activate(self._disk, builder, AbortedEntries())
         if scan.good_bytes < segment.size_bytes:
             if next_base is not None and scan.next_offset < next_base and self._on_gap is not None:
@@ -177,6 +179,14 @@ class Recovery:
         self._rewrite(segment, aborted)
         return scan.next_offset
 
+    def forget_aborted(self, segment: Segment, end: int) -> None:
+        """The log ends at *end*, in *segment*: what its index names of markers behind that is not known any more."""
+        assert segment.aborted is not None
+        aborted = list(segment.aborted.since(0))
+        kept = [entry for entry in aborted if entry.marker_offset < end]
+        if kept != aborted:
+            self._rewrite(segment, kept)
+
     def _take_in(self, fd: int, position: int, header: BatchHeader) -> CompletedTxn | None:
         batch = os.pread(fd, header.size_bytes, position) if header.control else b""
         return take_in(self.producers, header, batch, self._now_ms)
@@ -187,3 +197,11 @@ class Recovery:
             self._disk.unlink(segment.path(Suffix.TXN_INDEX))
         segment.set_aborted(aborted)
         segment.write_indexes(self._disk, trim=True, anew=True)
+
+
+def _named_behind(segment: Segment, end: int, next_base: int) -> list[AbortedEntry]:
+    """Transactions whose marker was lost with all from *end* on: their other records must stay unseen."""
+    try:
+        return list(read_aborted(segment, next_base).since(end))
+    except CorruptFile:
+        return []

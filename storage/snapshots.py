@@ -43,6 +43,16 @@ class Snapshots:
                 self._offsets.discard(offset)
         return None
 
+    def at(self, offset: int, seen_ms: int) -> Producers | None:
+        """What the one at exactly *offset* holds; None when it is missing or broken."""
+        if offset not in self._offsets:
+            return None
+        path = self.path(offset)
+        try:
+            return Producers.from_entries(parse_snapshot(path.read_bytes(), str(path)), seen_ms)
+        except CorruptFile:
+            return None
+
     def write(self, offset: int, producers: Producers) -> None:
         """Write or overwrite one. Not fsynced: a torn one fails its CRC, and the flush of the segment fsyncs it."""
         self._disk.write_new(self.path(offset), encode_snapshot(producers.entries()))

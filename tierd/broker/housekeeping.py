@@ -242,6 +242,7 @@ class Housekeeping:
 
 async def _wait(event: asyncio.Event, at_most_s: float) -> None:
     try:
-        await asyncio.wait_for(event.wait(), at_most_s)
+        async with asyncio.timeout(at_most_s):
+            await event.wait()
     except TimeoutError:
         return

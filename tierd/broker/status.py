@@ -25,7 +25,8 @@ async def status(partitions: Partitions, tier: RemoteTier | None) -> dict[str, o
     known: dict[PartitionId, RemoteStatus] = {}
     if tier is not None:
         try:
-            known = await asyncio.wait_for(tier.status(), TIERER_WAIT_S)
+            async with asyncio.timeout(TIERER_WAIT_S):
+                known = await tier.status()
         except (RemoteUnavailable, TimeoutError):
             known = {}
     claim = None if tier is None else tier.claim

@@ -91,7 +91,8 @@ class Child:
         if process is None:
             return None
         try:
-            code = await asyncio.wait_for(process.wait(), STOP_S)
+            async with asyncio.timeout(STOP_S):  # `wait_for` of Python 3.11 loses a cancellation when both come at once
+                code = await process.wait()
         except TimeoutError:
             process.kill()
             code = await process.wait()

@@ -159,7 +159,8 @@ class TierLink:
                 await asyncio.gather(task, return_exceptions=True)
         if not self._child.gone.is_set():
             try:
-                await asyncio.wait_for(self._ask(m.Stop), STOP_S)
+                async with asyncio.timeout(STOP_S):
+                    await self._ask(m.Stop)
             except (TimeoutError, TierdError) as error:
                 log.warning("the tierer did not stop in time: %s", str(error) or f"no answer within {STOP_S:.0f} s")
             self._child.let_go()

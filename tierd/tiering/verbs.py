@@ -125,7 +125,8 @@ class Verbs:
 
     async def _answers(self) -> bool:
         try:
-            return await asyncio.wait_for(self._state.owned(), _ANSWER_S)
+            async with asyncio.timeout(_ANSWER_S):
+                return await self._state.owned()
         except TimeoutError:
             return False
 
@@ -175,7 +176,8 @@ class Verbs:
                 return (Outcome.PINNED, stuck[0].waiting.detail) if stuck else (Outcome.DONE, "")
             done.clear()
             with suppress(TimeoutError):
-                await asyncio.wait_for(done.wait(), _LOOK_S)
+                async with asyncio.timeout(_LOOK_S):
+                    await done.wait()
 
     def _fails(self, part: PartitionId, before: int) -> bool:
         """Again and again, this time too: the pauses after earlier failures are long, and nobody waits for another."""

@@ -80,7 +80,8 @@ class OffsetsExpiry:
         """The first look comes after one interval: until then consumers may have come back from a restart."""
         while True:
             try:
-                await asyncio.wait_for(self._stopped.wait(), self._every_ms / 1000)
+                async with asyncio.timeout(self._every_ms / 1000):
+                    await self._stopped.wait()
             except TimeoutError:
                 await self.step()
             else:

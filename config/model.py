@@ -12,6 +12,7 @@ from typing import Annotated
 from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
+from tierd.config.access import Access
 from tierd.config.coordination import Groups, Transactions
 from tierd.config.kinds import BYTES, MILLIS, Choice, Number, Switch, Text
 from tierd.config.listeners import Endpoint, Listener
@@ -237,6 +238,7 @@ class Settings(Section):
     cleaner: Cleaner = Cleaner()
     groups: Groups = Groups()
     transactions: Transactions = Transactions()
+    access: Access = Access()
     defaults: Mapping[str, str] = {}
     """`[defaults]` of the file: topic settings in Kafka's own form."""
     set_overrides: Mapping[str, str] = {}

@@ -23,6 +23,11 @@ from tierd.broker.list_offsets import ListOffsets
 from tierd.broker.metadata import Metadata
 from tierd.broker.parts import Parts
 from tierd.broker.producer_apis import DescribeProducers, WriteTxnMarkers
+from tierd.broker.security import guard_cluster, guard_groups
+from tierd.broker.security.acl_apis import AclApis
+from tierd.broker.security.guard_topics import TopicGuards
+from tierd.broker.security.guard_transactions import TransactionGuards
+from tierd.broker.security.guarding import Guard, guarded
 from tierd.broker.topic_apis import CreateTopics, DeleteTopics
 from tierd.broker.transactions.handlers import TransactionHandlers
 from tierd.wire.api import ApiKey
@@ -32,12 +37,24 @@ _Handlers = dict[ApiKey, ControlHandler]
 
 def handlers(parts: Parts, cluster_id: str, advertised: Advertised) -> _Handlers:
     """*advertised*: the address that clients of a listener are told."""
-    return {
+    every = {
         **_of_topics(parts),
         **_of_records(parts),
         **_of_the_node(parts, cluster_id, advertised),
         **_of_groups(parts, advertised),
         **_of_transactions(parts),
+        **AclApis(parts.authorizer).table(),
+    }
+    return every if parts.authorizer is None else guarded(every, _guards(parts), parts.authorizer)
+
+
+def _guards(parts: Parts) -> dict[ApiKey, Guard]:
+    topics = TopicGuards(parts.partitions, auto_create=parts.settings.auto_create_topics)
+    return {
+        **topics.table(),
+        **guard_cluster.table(),
+        **guard_groups.table(),
+        **TransactionGuards(parts.partitions).table(),
     }
 
 

@@ -110,6 +110,8 @@ class Broker:
         parts.coordinator.close()
         await parts.behind.close()
         await self.topics.close()
+        if parts.authorizer is not None:
+            await parts.authorizer.close()
         await self.commits.close()
         await parts.delete_records.close()
         if parts.remote_reads is not None:

@@ -54,7 +54,7 @@ class Dispatch:
     def __call__(self, frame: memoryview, connection: Connection) -> Answer:
         shapes = connection.produced
         if shapes is not None:
-            answer = self._produce.again(frame, shapes)
+            answer = self._produce.again(frame, shapes, connection.session)
             if answer is not None:
                 self._counters.requests[_PRODUCE] += 1
                 return answer

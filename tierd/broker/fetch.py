@@ -15,7 +15,9 @@ from tierd.broker.counters import Counters
 from tierd.broker.partition import Partition
 from tierd.broker.partitions import Partitions
 from tierd.broker.remote_reads import RemoteReads, RemoteWant
+from tierd.broker.security.authorizer import Authorizer
 from tierd.broker.sending import Reply
+from tierd.broker.turns import until
 from tierd.storage.errors import OffsetOutOfRange
 from tierd.storage.view import LogSlice
 from tierd.wire.errors import ErrorCode
@@ -65,7 +67,10 @@ class Round:
 class Fetch:
     """The handler of the Fetch API."""
 
-    def __init__(self, partitions: Partitions, reads: RemoteReads | None, counters: Counters) -> None:
+    def __init__(
+        self, partitions: Partitions, reads: RemoteReads | None, counters: Counters, authorizer: Authorizer | None
+    ) -> None:
+        self._authorizer = authorizer
         self._partitions = partitions
         self._reads = reads
         self._counters = counters
@@ -78,6 +83,8 @@ class Fetch:
         if request.session_id != 0 and request.session_epoch > 0:
             error = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
             return encode_fetch_response(header.correlation_id, header.version, [], error=error)[0]
+        if self._authorizer is not None:
+            request = request._replace(may_read=self._authorizer.asking(header).reads)
         if request.rows > ROWS_A_TURN:
             return self._wait(header, request)
         done = self._pass(request)
@@ -100,10 +107,9 @@ class Fetch:
 
     def _pass(self, request: FetchRequest) -> Round:
         done = Round(request.max_bytes)
-        committed = request.isolation == 1
         for topic, (name, wanted) in enumerate(request.topics):
             done.rows.append([])
-            self._pass_some(done, topic, name, wanted, committed)
+            self._pass_some(done, topic, name, wanted, request)
         return done
 
     async def _long_pass(self, request: FetchRequest) -> Round:
@@ -117,7 +123,7 @@ class Fetch:
                 done.rows.append([])
                 for at in range(0, len(wanted), ROWS_A_TURN):
                     some = wanted[at : at + ROWS_A_TURN]
-                    self._pass_some(done, topic, name, some, request.isolation == 1)
+                    self._pass_some(done, topic, name, some, request)
                     handled += len(some)
                     if handled >= ROWS_A_TURN:
                         handled = 0
@@ -127,8 +133,14 @@ class Fetch:
             raise
         return done
 
-    def _pass_some(self, done: Round, topic: int, name: str, wanted: Sequence[FetchPartition], committed: bool) -> None:
+    def _pass_some(
+        self, done: Round, topic: int, name: str, wanted: Sequence[FetchPartition], request: FetchRequest
+    ) -> None:
         rows = done.rows[topic]
+        if request.may_read is not None and not request.may_read(name):
+            done.failed = True
+            rows += [PartitionFetched(want.partition, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for want in wanted]
+            return
         for want in wanted:
             partition = self._partitions.get(name, want.partition)
             place = (topic, len(rows))
@@ -137,7 +149,7 @@ class Fetch:
                 done.failed = True
                 rows[-1] = PartitionFetched(want.partition, self._partitions.missing(name, want.partition))
             else:
-                rows[-1] = self._read(done, place, partition, want, committed)
+                rows[-1] = self._read(done, place, partition, want, request.isolation == 1)
 
     def _read(
         self, done: Round, place: tuple[int, int], partition: Partition, want: FetchPartition, committed: bool
@@ -273,7 +285,7 @@ class Fetch:
         tasks = [(place, want, self._reads.begin(want)) for *place, want in done.remote]
         deadline = begun + wait_ms / 1000
         try:
-            await _until(deadline, [task for _, _, task in tasks])
+            await until(deadline, [task for _, _, task in tasks])
         except asyncio.CancelledError:
             for _, want, task in tasks:
                 self._reads.leave(want, task)
@@ -292,7 +304,7 @@ class Fetch:
                 done.rows[topic][index] = row
         if unanswered and not self._enough(done, request):
             # Refused at once: an empty answer now would only make the client ask again at once.
-            await _until(begun + request.max_wait_ms / 1000, [])
+            await until(begun + request.max_wait_ms / 1000, [])
 
     def _landed(
         self,
@@ -381,14 +393,3 @@ def _row(partition: Partition, want: FetchPartition, committed: bool, found: Log
     return PartitionFetched(
         want.partition, 0, logged.high_watermark, logged.last_stable, logged.log_start, aborted, length
     )
-
-
-async def _until(deadline: float, tasks: "list[asyncio.Task[LogSlice]]") -> None:
-    """Wait until all *tasks* are done or the loop's clock reaches *deadline*; without tasks, until then."""
-    left = deadline - asyncio.get_running_loop().time()
-    if not tasks:
-        await asyncio.sleep(max(left, 0))
-    elif left > 0:
-        await asyncio.wait(tasks, timeout=left)
-    else:
-        await asyncio.sleep(0)

@@ -27,6 +27,7 @@ from tierd.broker.produce import Late, Produce
 from tierd.broker.producer_ids import ProducerIds
 from tierd.broker.registry import Registry
 from tierd.broker.remote_reads import RemoteReads
+from tierd.broker.security.authorizer import Authorizer
 from tierd.broker.topics import Topics
 from tierd.broker.transactions.coordinator import Limits as TransactionLimits
 from tierd.broker.transactions.coordinator import Transactions
@@ -61,7 +62,8 @@ class Parts:
         self.cleaning = None if worker is None else self._cleaning(worker)
 
         self.remote_reads = None if tier is None else RemoteReads(tier, clock, self.counters)
-        self.fetch = Fetch(partitions, self.remote_reads, self.counters)
+        self.authorizer = _authorizer(settings, registry)
+        self.fetch = Fetch(partitions, self.remote_reads, self.counters, self.authorizer)
 
         self.topic_ids = TopicIds(partitions)
         self.offsets = self._internal(OFFSETS_TOPIC, settings.offsets_topic_partitions)
@@ -149,6 +151,7 @@ class Parts:
             self.behind,
             verifier=self.transactions,
             appended=self.housekeeping.appended,
+            authorizer=self.authorizer,
         )
 
     def _on_disk(self, place: TopicPartition) -> bool:
@@ -159,6 +162,13 @@ class Parts:
     def _largest_producer_id(self) -> int | None:
         ids = [largest for partition in self.partitions if (largest := partition.log.largest_producer_id) is not None]
         return max(ids, default=None)
+
+
+def _authorizer(settings: Settings, registry: Registry) -> Authorizer | None:
+    access = settings.access
+    if not access.authorizer:
+        return None
+    return Authorizer(registry, super_users=access.super_users, allow_without=access.allow_without_acl)
 
 
 def _group_limits(settings: Settings) -> GroupLimits:

@@ -12,6 +12,7 @@ from typing import Any
 from tierd.base.clock import Clock
 from tierd.base.errors import TierdError
 from tierd.base.ids import TopicPartition
+from tierd.base.session import Session
 from tierd.broker.commits import Commits
 from tierd.broker.connection import Answer, CloseQuietly
 from tierd.broker.counters import Counters
@@ -21,6 +22,8 @@ from tierd.broker.partition import Partition
 from tierd.broker.partitions import Partitions
 from tierd.broker.ports import RemoteTier
 from tierd.broker.produce_gate import ProduceGate, Refusals
+from tierd.broker.security.authorizer import Authorizer
+from tierd.broker.security.guard_produce import denials, may_write, without
 from tierd.broker.transactions.ports import Question, Verifier
 from tierd.remote.view import ClaimState
 from tierd.storage.errors import AppendRefused, StorageFailed, TransactionRefused
@@ -68,7 +71,9 @@ class Produce:
         *,
         verifier: Verifier,
         appended: Callable[[Partition], None],
+        authorizer: Authorizer | None = None,
     ) -> None:
+        self._authorizer = authorizer
         self._partitions = partitions
         self._clock = clock
         self._counters = counters
@@ -96,9 +101,12 @@ class Produce:
         """
         request = decode_produce(frame, position, header.version)
         shapes.learn(frame, header, request)
+        denied = {} if self._authorizer is None else denials(self._authorizer.asking(header), request)
         if request.transactional_id is None:
-            return self._answer(header, request, {})
-        question, refusals = self._gate.question(request, header.version)
+            return self._answer(header, request, denied)
+        question, refusals = self._gate.question(without(request, denied), header.version)
+        if denied:
+            refusals = {**refusals, **denied}
         if question is None:
             return self._answer(header, request, refusals)
         hold_frame()
@@ -146,12 +154,16 @@ class Produce:
         late, self._late = self._late, []
         return _answered(correlation_id, version, topics, waits, late, acks)
 
-    def again(self, frame: memoryview, shapes: ProduceShapes) -> bytes | Coroutine[Any, Any, bytes | None] | None:
+    def again(
+        self, frame: memoryview, shapes: ProduceShapes, session: Session
+    ) -> bytes | Coroutine[Any, Any, bytes | None] | None:
         """The same for a request of a shape that this connection has used; None when the usual way must decide."""
         found = shapes.match(frame)
         if found is None or self._claim_lost:
             return None
         shape, records = found
+        if self._authorizer is not None and not may_write(self._authorizer.rights(session), shape):
+            return None
         version, name = frame[3], shape.transactional_id
         if name is not None and not self._gate.goes_on(shape.topic, shape.partition, records):
             return None

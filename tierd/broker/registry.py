@@ -46,9 +46,32 @@ CREATE TABLE moves (
     PRIMARY KEY (topic, partition)
 ) WITHOUT ROWID;
 """
-_STEPS = (_SCHEMA, _SCHEMA_2)
+_SCHEMA_3 = """
+CREATE TABLE acls (
+    kind INTEGER NOT NULL,
+    pattern INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    principal TEXT NOT NULL,
+    host TEXT NOT NULL,
+    operation INTEGER NOT NULL,
+    permission INTEGER NOT NULL,
+    PRIMARY KEY (kind, pattern, name, principal, host, operation, permission)
+) WITHOUT ROWID;
+CREATE TABLE quotas (
+    entity TEXT NOT NULL,
+    key TEXT NOT NULL,
+    value REAL NOT NULL,
+    PRIMARY KEY (entity, key)
+) WITHOUT ROWID;
+"""
+_STEPS = (_SCHEMA, _SCHEMA_2, _SCHEMA_3)
 """What makes the schema of each version out of the one before."""
 SCHEMA_VERSION = len(_STEPS)
+
+AclRow = tuple[int, int, str, str, str, int, int]
+"""What `security/acls.py` makes an Acl of; numbers as on the wire."""
+QuotaRow = tuple[str, str, float]
+"""Whose (`security/quota_entities.py`), which limit, how much."""
 
 _COLUMNS = "SELECT id, name, partitions, created_ms, config, adopted, deleted_ms FROM topics "
 _LIVE = _COLUMNS + "WHERE deleted_ms IS NULL ORDER BY name"
@@ -211,6 +234,30 @@ class Registry:
     def end_move(self, part: PartitionId) -> None:
         with self._writing():
             self._db.execute("DELETE FROM moves WHERE topic = ? AND partition = ?", (part.topic_id.raw, part.partition))
+
+    # Who may do what, and how much of it.
+
+    def acls(self) -> list[AclRow]:
+        return self._read("SELECT kind, pattern, name, principal, host, operation, permission FROM acls")
+
+    def change_acls(self, added: Iterable[AclRow], removed: Iterable[AclRow]) -> None:
+        """All of it or nothing; to add what is there, or to remove what is not, changes nothing."""
+        with self._writing():
+            self._db.executemany("INSERT OR IGNORE INTO acls VALUES (?, ?, ?, ?, ?, ?, ?)", added)
+            self._db.executemany(
+                "DELETE FROM acls WHERE kind = ? AND pattern = ? AND name = ? AND principal = ? AND host = ?"
+                " AND operation = ? AND permission = ?",
+                removed,
+            )
+
+    def quotas(self) -> list[QuotaRow]:
+        return self._read("SELECT entity, key, value FROM quotas")
+
+    def change_quotas(self, added: Iterable[QuotaRow], removed: Iterable[tuple[str, str]]) -> None:
+        """All of it or nothing. *removed*: entity and key."""
+        with self._writing():
+            self._db.executemany("DELETE FROM quotas WHERE entity = ? AND key = ?", removed)
+            self._db.executemany("INSERT OR REPLACE INTO quotas VALUES (?, ?, ?)", added)
 
     def _read(self, query: str, values: Sequence[object] = ()) -> list[Any]:
         with meanings(self._path):

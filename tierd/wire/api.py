@@ -38,6 +38,9 @@ class ApiKey(IntEnum):
     DESCRIBE_LOG_DIRS = 35
     ALTER_PARTITION_REASSIGNMENTS = 45
     LIST_PARTITION_REASSIGNMENTS = 46
+    DESCRIBE_ACLS = 29
+    CREATE_ACLS = 30
+    DELETE_ACLS = 31
     DESCRIBE_CONFIGS = 32
     ALTER_CONFIGS = 33
     CREATE_PARTITIONS = 37
@@ -93,6 +96,9 @@ API: Final[dict[int, Versions]] = {
     ApiKey.DESCRIBE_LOG_DIRS: Versions(1, 5, 2),
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: Versions(0, 1, 0),
     ApiKey.LIST_PARTITION_REASSIGNMENTS: Versions(0, 0, 0),
+    ApiKey.DESCRIBE_ACLS: Versions(1, 3, 2),
+    ApiKey.CREATE_ACLS: Versions(1, 3, 2),
+    ApiKey.DELETE_ACLS: Versions(1, 3, 2),
     ApiKey.DESCRIBE_CONFIGS: Versions(1, 4, 4),
     ApiKey.ALTER_CONFIGS: Versions(0, 2, 2),
     ApiKey.CREATE_PARTITIONS: Versions(0, 3, 2),

@@ -5,7 +5,7 @@ by id. The bytes are compared with kio's and with recorded frames in tests/wire.
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from tierd.wire.api import API, ApiKey
@@ -72,6 +72,8 @@ class FetchRequest(NamedTuple):
     replica_id: int | None = None
     """A follower's node id; None for a consumer."""
     rack_id: str | None = None
+    may_read: Callable[[str], bool] | None = None
+    """Whether its sender may read a topic; None: all. Not of the frame."""
 
     @property
     def rows(self) -> int:
@@ -118,7 +120,7 @@ def decode_fetch(frame: memoryview, position: int, version: int) -> FetchRequest
     if len(topics) > 1 or (topics and len(topics[0][1]) > 1):
         topics = _once_each(topics)
     replica_id = None if replica < 0 else replica
-    fields = (wait, least, most, isolation, session_id, session_epoch, topics, replica_id, rack)
+    fields = (wait, least, most, isolation, session_id, session_epoch, topics, replica_id, rack, None)
     return tuple.__new__(FetchRequest, fields)
 
 

@@ -1,0 +1,64 @@
+"""Guards of the APIs that are about the cluster as a whole: one right opens all of the request."""
+
+from typing import Any
+
+from tierd.broker.operations import Operation
+from tierd.broker.security.asking import Asking
+from tierd.broker.security.guard_topics import cluster_bits
+from tierd.broker.security.guarding import CLUSTER_DENIED, Answer, Fields, Go, Guard
+from tierd.wire.api import ApiKey
+
+_WHOLE: Fields = {"error_code": CLUSTER_DENIED, "error_message": "Cluster authorization failed."}
+
+
+def table() -> dict[ApiKey, Guard]:
+    describe, alter = Operation.DESCRIBE, Operation.ALTER
+    return {
+        ApiKey.DESCRIBE_CLUSTER: describe_cluster,
+        ApiKey.DESCRIBE_LOG_DIRS: whole(describe, {"error_code": CLUSTER_DENIED, "results": ()}),
+        ApiKey.ALTER_REPLICA_LOG_DIRS: alter_replica_log_dirs,
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS: whole(alter, _WHOLE),
+        ApiKey.LIST_PARTITION_REASSIGNMENTS: whole(describe, _WHOLE),
+        ApiKey.DESCRIBE_ACLS: whole(describe, _WHOLE),
+        ApiKey.CREATE_ACLS: for_each(alter, "creations", "results"),
+        ApiKey.DELETE_ACLS: for_each(alter, "filters", "filter_results"),
+    }
+
+
+def whole(operation: Operation, refusal: Fields) -> Guard:
+    """The right to *operation* on the cluster opens the API; else *refusal* is the answer."""
+
+    async def guard(asking: Asking, request: Any, go: Go) -> Answer:
+        return await go(request) if asking.cluster(operation) else refusal
+
+    return guard
+
+
+def for_each(operation: Operation, asked: str, answered: str) -> Guard:
+    """The same, where each row of the request has its answer."""
+
+    async def guard(asking: Asking, request: Any, go: Go) -> Answer:
+        if asking.cluster(operation):
+            return await go(request)
+        return {answered: [_WHOLE] * len(getattr(request, asked))}
+
+    return guard
+
+
+async def describe_cluster(asking: Asking, request: Any, go: Go) -> Answer:
+    """Everybody may ask where the brokers are."""
+    answer = await go(request)
+    if answer["error_code"] or not request.include_cluster_authorized_operations:
+        return answer
+    return {**answer, "cluster_authorized_operations": cluster_bits(asking)}
+
+
+async def alter_replica_log_dirs(asking: Asking, request: Any, go: Go) -> Answer:
+    if asking.cluster(Operation.ALTER):
+        return await go(request)
+    results: dict[str, list[Fields]] = {}
+    for wish in request.dirs:
+        for topic in wish.topics:
+            rows = results.setdefault(topic.name, [])
+            rows += ({"partition_index": number, "error_code": CLUSTER_DENIED} for number in topic.partitions)
+    return {"results": [{"topic_name": topic, "partitions": rows} for topic, rows in results.items()]}

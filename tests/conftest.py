@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from kit.weed import Weed
 
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # hundreds of children would compile tierd, each for itself
-NEED_PROGRAMS = {"kafka", "s3", "e2e"}
+NEED_PROGRAMS = {"kafka", "s3", "e2e", "programs"}
 
 
 @pytest.hookimpl(wrapper=True)

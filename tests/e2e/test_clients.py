@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kit import tools, traffic
+from kit import aio, franz, kcat, tools, traffic
 from kit.daemon import Daemon, running
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
@@ -45,9 +45,13 @@ def to_the_bucket(tierd: Daemon, topic: str) -> None:
             traffic.offset_at_kafka_python,
             id="kafka-python",
         ),
+        pytest.param(aio.produce, aio.consume, aio.group, aio.offset_at, id="aiokafka"),
+        pytest.param(
+            franz.produce, franz.consume, franz.group, franz.offset_at, id="franz-go", marks=pytest.mark.programs
+        ),
     ],
 )
-def test_a_python_client_sees_one_log(
+def test_a_client_sees_one_log(
     tierd: Daemon,
     write: Callable[..., None],
     read: Callable[..., list[traffic.Message]],
@@ -63,6 +67,23 @@ def test_a_python_client_sees_one_log(
             assert time(tierd.address, "c", traffic.T0_MS + start * traffic.STEP_MS) == start, where
         if where == "local":
             to_the_bucket(tierd, "c")
+
+
+@pytest.mark.programs
+def test_kcat_sees_one_log(tierd: Daemon) -> None:
+    """It stamps records itself: what it reads at first is what must be there from then on."""
+    given = list(traffic.stream("k", 0, RECORDS, 1000))
+    kcat.produce(tierd.address, "k", given)
+    sent = kcat.consume(tierd.address, "k", 0, RECORDS)
+    assert [(m.offset, m.key, m.value) for m in sent] == [(m.offset, m.key, m.value) for m in given]
+    for where in ("local", "remote"):
+        assert traffic.digest(kcat.group(tierd.address, "k", f"g-{where}", RECORDS)) == traffic.digest(sent), where
+        for start in (0, 1, RECORDS // 3, RECORDS - 1):
+            assert kcat.consume(tierd.address, "k", start, RECORDS) == sent[start:], where
+            first = next(m.offset for m in sent if m.timestamp_ms >= sent[start].timestamp_ms)
+            assert kcat.offset_at(tierd.address, "k", sent[start].timestamp_ms) == first, where
+        if where == "local":
+            to_the_bucket(tierd, "k")
 
 
 @pytest.mark.kafka

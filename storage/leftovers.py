@@ -12,6 +12,7 @@ from tierd.storage.names import TMP, Mark, SegmentFile, Suffix, parse_segment_fi
 
 log = logging.getLogger(__name__)
 
+_INDEXES = (Suffix.INDEX, Suffix.TIME_INDEX, Suffix.TXN_INDEX)
 _NO_FILE = ".no-file"
 """Added to the name of a folder that stands where a file belongs; nobody reads such a name."""
 
@@ -21,6 +22,8 @@ class PartitionFiles:
     """The offsets in the names of a partition's files, by kind."""
 
     of: dict[Suffix, set[int]] = field(default_factory=lambda: {suffix: set() for suffix in Suffix})
+    vanished: set[int] = field(default_factory=set)
+    """Where both indexes lie and name batches, but no log does: it was there. `drop_orphans` removes them."""
 
     @property
     def logs(self) -> set[int]:
@@ -44,7 +47,8 @@ def tidy(directory: Path, disk: Disk) -> PartitionFiles:
         files.of[file.suffix].add(file.offset)
     settle_swaps(directory, disk, files.of, marked[Mark.CLEANED], marked[Mark.SWAP])
     _finish_deletes(directory, disk, files, marked[Mark.DELETED])
-    _remove_orphans(directory, disk, files)
+    without = (files.of[Suffix.INDEX] & files.of[Suffix.TIME_INDEX]) - files.logs
+    files.vanished = {base for base in without if _is_used(directory, base)}
     return files
 
 
@@ -60,6 +64,8 @@ def _finish_deletes(directory: Path, disk: Disk, files: PartitionFiles, deleted:
     for offset in sorted(gone - files.logs):
         if _leaves_hole(directory, files.logs | back, gone - back, offset):
             back.add(offset)
+    for offset in gone - files.logs - back:
+        _remove_indexes(directory, disk, files, offset)  # first: without the marked log they would tell of a loss
     for file in deleted:
         marked = directory / segment_file(file.offset, file.suffix, Mark.DELETED)
         if file.offset in back:
@@ -81,8 +87,19 @@ def _leaves_hole(directory: Path, bases: set[int], gone: set[int], offset: int) 
         return False  # recovery will see to it
 
 
-def _remove_orphans(directory: Path, disk: Disk, files: PartitionFiles) -> None:
-    for suffix in (Suffix.INDEX, Suffix.TIME_INDEX, Suffix.TXN_INDEX):
-        for base in files.of[suffix] - files.logs:
+def drop_orphans(directory: Path, disk: Disk, files: PartitionFiles) -> None:
+    """Indexes without a log go."""
+    for base in set().union(*(files.of[suffix] for suffix in _INDEXES)) - files.logs:
+        _remove_indexes(directory, disk, files, base)
+
+
+def _remove_indexes(directory: Path, disk: Disk, files: PartitionFiles, base: int) -> None:
+    for suffix in _INDEXES:
+        if base in files.of[suffix]:
             disk.unlink(directory / segment_file(base, suffix))
-        files.of[suffix] &= files.logs
+            files.of[suffix].discard(base)
+
+
+def _is_used(directory: Path, base: int) -> bool:
+    """Whether its indexes name batches: those of a segment without any are empty, or room only."""
+    return any((directory / segment_file(base, Suffix.TIME_INDEX)).read_bytes())

@@ -13,11 +13,12 @@ from tierd.base.errors import CorruptFile
 from tierd.base.ids import TopicPartition, Uuid
 from tierd.config.topic import TopicSettings
 from tierd.storage.batch import BatchHeader
+from tierd.storage.compaction.unfinished import end_of
 from tierd.storage.context import LogContext
 from tierd.storage.gaps import Gap
 from tierd.storage.header import HEADER_BYTES, parse_header
 from tierd.storage.indexing import IndexBuilder
-from tierd.storage.leftovers import PartitionFiles, tidy
+from tierd.storage.leftovers import PartitionFiles, drop_orphans, tidy
 from tierd.storage.lineage import Lineage
 from tierd.storage.log_read import heads
 from tierd.storage.names import PARTITION_METADATA, Mark, Suffix, parse_segment_file, segment_file
@@ -105,6 +106,8 @@ class _Loader:
 
     def load(self) -> LoadedLog:
         files = tidy(self._directory, self._disk)
+        self._note_vanished(files)
+        drop_orphans(self._directory, self._disk, files)
         if not files.logs:
             return self._empty(files)
         segments = Segments([self._segment(base, files) for base in sorted(files.logs)])
@@ -136,6 +139,20 @@ class _Loader:
         return LoadedLog(
             segments, recovery.producers, lineage, snapshots, log_start, log_end, point, recovery.cuts, forgetful
         )
+
+    def _note_vanished(self, files: PartitionFiles) -> None:
+        """A segment whose log alone is gone, from among others, is a loss, unless the one before it holds its range."""
+        logs = sorted(files.logs)
+        for base in sorted(files.vanished):
+            at = bisect_right(logs, base)
+            if not 0 < at < len(logs):
+                continue
+            try:
+                end = end_of(self._directory / segment_file(logs[at - 1], Suffix.LOG), logs[at - 1])
+            except CorruptFile:
+                continue  # the loss behind its good part will be noted
+            if end <= base:
+                self._gaps.add((base, logs[at]))
 
     def _first_to_recover(self, segments: Segments) -> int:
         if self._given.clean:

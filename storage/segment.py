@@ -221,7 +221,7 @@ class Segment:
             pair = (self.builder.max_timestamp_ms, self.builder.max_offset)
             return pair if pair[0] > NO_TIMESTAMP else None
         if self.largest is None and self.size_bytes:
-            last = TimeIndex(_tail(self.path(Suffix.TIME_INDEX), TIME_ENTRY_BYTES), self.base).last
+            last = TimeIndex(tail_of(self.path(Suffix.TIME_INDEX), TIME_ENTRY_BYTES), self.base).last
             self.largest = (last.timestamp_ms, last.offset) if last is not None else None
         return self.largest
 
@@ -287,12 +287,15 @@ def is_sealed(segment: Segment) -> bool:
     path = segment.path(Suffix.TIME_INDEX)
     if not path.exists():
         return True
-    last = _tail(path, TIME_ENTRY_BYTES)
+    last = tail_of(path, TIME_ENTRY_BYTES)
     return any(last[-TIME_ENTRY_BYTES:]) if last else not (segment.size_bytes and _has_time(segment))
 
 
-def _tail(path: Path, entry_bytes: int) -> bytes:
-    """The last entry of an index of a closed segment; all of it where it still ends in the room of an active one."""
+def tail_of(path: Path, entry_bytes: int) -> bytes:
+    """The last entry of an index of a closed segment; all of it where it still ends in the room of an active one.
+
+    Raises OSError.
+    """
     with path.open("rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
         last = os.pread(file.fileno(), entry_bytes, max(0, size - entry_bytes))

@@ -1,25 +1,35 @@
 """A closed segment that a start has not read again is looked at before its first use (ENGINE.md, "Recovery").
 
-It must begin at its base or above, hold whole batches to the file's end, and end where the next one begins. Only what
-the last index entry leads to is walked, header by header. Loop thread only.
+It must begin at its base or above and below the next one's, hold whole batches to the file's end, and end where the
+next one begins, or at least behind all that its indexes name. Only what the last index entry leads to is walked, header
+by header. Loop thread only.
 """
 
 import logging
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tierd.base.errors import CorruptFile
 from tierd.base.ids import TopicPartition
 from tierd.storage.context import LogContext
 from tierd.storage.gaps import Gap, Gaps
+from tierd.storage.index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
+from tierd.storage.index import OffsetIndex
 from tierd.storage.log_read import heads
 from tierd.storage.names import Suffix
 from tierd.storage.recovery import Cut, cut_off
-from tierd.storage.segment import Segment
+from tierd.storage.segment import Segment, tail_of
 from tierd.storage.segments import Segments
 from tierd.storage.sparse import OffsetEntries
+from tierd.storage.timeindex import ENTRY_BYTES as TIME_ENTRY_BYTES
+from tierd.storage.timeindex import TimeIndex
 
 log = logging.getLogger(__name__)
+
+_INDEXES = (
+    (Suffix.INDEX, OffsetIndex, OFFSET_ENTRY_BYTES),
+    (Suffix.TIME_INDEX, TimeIndex, TIME_ENTRY_BYTES),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +55,17 @@ class _Ending:
 def settle(context: LogContext, name: TopicPartition, segments: Segments, gaps: Gaps, at: int) -> Settled:
     """Look at closed segment number *at*. What is torn or overlaps the next one is set aside and cut, a later one that
     lies in it wholly is set aside; offsets lost are noted first. One that ends whole, but before the next one begins,
-    has lost nothing: compaction leaves such holes, and an adopted topic may have been compacted whatever it says now.
+    has lost nothing unless its indexes say so: compaction leaves such holes, and an adopted topic may have been
+    compacted whatever it says now.
 
     Raises CorruptFile, DiskFull, OSError; then it may be tried again.
     """
-    segment = segments[at]
-    ending = _ending(context, segment)
+    segment, stop = segments[at], segments.next_base(at)
+    assert stop is not None
+    named = _named(segment)  # before its indexes are made again
+    ending = _ending(context, segment, stop)
+    if not ending.reason and ending.next_offset <= named < stop:
+        ending = replace(ending, reason=f"its indexes name offset {named}")
     if ending.reason and not ending.position and at and not segments[at - 1].checked:
         before = settle(context, name, segments, gaps, at - 1)  # it may be whole there
         if before.changed:
@@ -75,7 +90,19 @@ def settle(context: LogContext, name: TopicPartition, segments: Segments, gaps: 
     return Settled(removed or torn or lost is not None, cut, lost)
 
 
-def _ending(context: LogContext, segment: Segment) -> _Ending:
+def _named(segment: Segment) -> int:
+    """The last offset that one of its index files names; one below its base when none does."""
+    found = segment.base - 1
+    for suffix, view, entry_bytes in _INDEXES:
+        try:
+            last = view(tail_of(segment.path(suffix), entry_bytes), segment.base).last
+        except FileNotFoundError:
+            continue
+        found = found if last is None else max(found, last.offset)
+    return found
+
+
+def _ending(context: LogContext, segment: Segment, stop: int) -> _Ending:
     if not segment.size_bytes:
         return _Ending(0, segment.base)
     fd = segment.handle.acquire()
@@ -85,7 +112,7 @@ def _ending(context: LogContext, segment: Segment) -> _Ending:
             _, first, _, _ = next(heads(fd, 0, size, segment.where), (0, segment.base, 0, 0))
         except CorruptFile as error:
             return _Ending(0, segment.base, error.reason)
-        if first < segment.base:
+        if not segment.base <= first < stop:
             return _Ending(0, segment.base, f"it begins with offset {first}")
         try:
             return _walk(segment, fd, size, context.indexes.of(segment).offsets)

@@ -1,14 +1,18 @@
 """Closed segments below the recovery point that are not what their names say: found at their first use."""
 
 import os
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kit.logs import SMALL, TP, Place, fill, log_bytes, slice_bytes
+from kit.model_disk import ModelDisk, PowerCut
 from tierd.storage.batch import walk
-from tierd.storage.names import Suffix, segment_file
+from tierd.storage.disk import PosixDisk
+from tierd.storage.names import CLEAN_SHUTDOWN, Suffix, segment_file
 
 TIERED = replace(SMALL, remote_storage_enable=True, file_delete_delay_ms=0)
 
@@ -89,6 +93,70 @@ def test_what_reaches_into_the_next_segment_is_cut(tmp_path: Path) -> None:
     log = place.open().logs[TP]
     assert log_bytes(log) == whole
     assert (log.gaps, len(log.cuts)) == ((), 1)
+
+
+def ends_with_a_batch(path: Path) -> int:
+    """Cut off in front of its last batches: all that is left is whole."""
+    position, header = list(walk(path.read_bytes()))[-2]
+    os.truncate(path, position)
+    return header.base_offset
+
+
+def emptied(path: Path) -> int:
+    os.truncate(path, 0)
+    return int(path.stem)
+
+
+def gone(path: Path) -> int:
+    path.unlink()
+    return int(path.stem)
+
+
+def overwritten(path: Path) -> int:
+    """It holds what a later segment does; what lies in between is not in it."""
+    path.write_bytes(sorted(path.parent.glob("*.log"))[4].read_bytes())
+    return int(path.stem)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("damage", [ends_with_a_batch, emptied, gone, overwritten])
+def test_a_loss_that_only_the_indexes_tell_of_is_named(
+    damage: Callable[[Path], int], clean: bool, tmp_path: Path
+) -> None:
+    place, _, ranges = stopped(tmp_path)
+    start = damage(log_file(place, ranges[1][0]))
+    if not clean:
+        (place.data / CLEAN_SHUTDOWN).unlink()
+    directory = place.open()
+    log = directory.logs[TP]
+    log.begin(1, 0)
+    kept = [offset for offset in range(0, 120, 2) if not start <= offset < ranges[1][1]]
+    assert [header.base_offset for _, header in walk(log_bytes(log))] == kept
+    assert (log.gaps, log.log_start) == (((start, ranges[1][1]),), 0)
+    directory.close(clean=True)
+    again = place.open().logs[TP]
+    assert [header.base_offset for _, header in walk(log_bytes(again))] == kept
+    assert again.gaps == log.gaps
+
+
+@pytest.mark.parametrize("steps", range(8))
+def test_an_index_that_compaction_has_left_tells_of_no_loss(steps: int, tmp_path: Path) -> None:
+    """A stop came while the old files got their marks; another one, before all of them were gone."""
+    place, _, ranges = stopped(tmp_path)
+    path = log_file(place, ranges[2][0])
+    deleted = path.with_name(f"{path.name}.deleted")
+    path.replace(deleted)
+    before = log_file(place, ranges[1][0])
+    before.with_name(f"{before.name}.deleted").write_bytes(before.read_bytes())
+    place.disk = disk = ModelDisk(tmp_path)
+    disk.dies_at = disk.steps + steps
+    with suppress(PowerCut):
+        place.open().close(clean=False)
+    place.disk = PosixDisk()
+    log = place.open().logs[TP]
+    assert log_bytes(log)
+    assert log.gaps == ()
+    assert not list(path.parent.glob(f"{path.stem}.*index*"))
 
 
 def test_a_hole_between_whole_segments_is_passed_over(tmp_path: Path) -> None:

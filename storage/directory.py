@@ -1,15 +1,14 @@
 """One data directory: its lock and identity, its checkpoints, and the logs in it. Loop thread only unless said."""
 
 import logging
-from collections.abc import Callable, Collection, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Collection
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
 from tierd.base.clock import Clock
 from tierd.base.disk import Disk, publish
-from tierd.base.errors import TierdError
 from tierd.base.ids import ID_BYTES, TopicPartition, Uuid
 from tierd.config.topic import KIB, MIB, TopicSettings
 from tierd.config.topic_names import KRAFT_LOG
@@ -18,11 +17,12 @@ from tierd.storage.context import LogContext
 from tierd.storage.dirlock import DirectoryLock
 from tierd.storage.doomed import Doomed, Leaving
 from tierd.storage.fdcache import FdCache
-from tierd.storage.flush import FlushJob
+from tierd.storage.flush import flush_all
 from tierd.storage.folder_copy import FolderCopy
 from tierd.storage.folders import make_folder
+from tierd.storage.gaps import GapFile
 from tierd.storage.health import DirectoryHealth, WatchedDisk
-from tierd.storage.identity import identify, topic_id_of, write_topic_id
+from tierd.storage.identity import identify, stand_in_id, topic_id_of, write_topic_id
 from tierd.storage.indexcache import IndexCache
 from tierd.storage.loader import Checkpoints, LoadedLog, load_log
 from tierd.storage.log import Log
@@ -50,8 +50,8 @@ CHECKPOINTS = (*FREQUENT_CHECKPOINTS, *RARE_CHECKPOINTS)
 
 _KRAFT_LOG_ID = Uuid((1).to_bytes(ID_BYTES, "big"))
 """Kafka's Uuid.METADATA_TOPIC_ID."""
+NO_TOPIC_ID = "its partition.metadata is missing or broken, and nobody knows its topic's id"
 _NO_BROKER_EPOCH = -1
-_FLUSH_THREADS = 4
 _REBUILD_INTERVAL_BYTES = 4 * KIB
 DEFAULT_RESERVE_BYTES = 256 * MIB
 
@@ -72,7 +72,9 @@ class LogDirectory:
         disk = WatchedDisk(disk, self.health)
         self.logs: dict[TopicPartition, Log] = {}
         self.unidentified: dict[TopicPartition, Path] = {}
-        """Partition directories whose topic id nobody knows: not opened, not touched."""
+        """Partition directories whose topic id nobody knows."""
+        self.read_only: dict[TopicPartition, Log] = {}
+        """The logs in them, where there are any: to be read, and never to be written to, rolled or dropped."""
         self.strange: list[str] = []
         """Names in the directory that mean nothing here; left alone."""
         self._disk = disk
@@ -174,14 +176,19 @@ class LogDirectory:
         found = []
         for tp, directory in sorted(self._partitions().items()):
             given = Checkpoints(clean=clean, recovery_point=points.get(tp, 0), log_start=starts.get(tp))
-            topic_id = self._identified(tp, directory, topic_id_for)
+            topic_id, settings = self._identified(tp, directory, topic_id_for), settings_for(tp)
+            if topic_id is None and tp in self.unidentified and any(directory.glob(f"*{names.Suffix.LOG}")):
+                topic_id, settings = stand_in_id(tp.topic), replace(settings, remote_storage_enable=False)
             if topic_id is not None:
-                settings = settings_for(tp)
                 one = Found(name=tp, topic_id=topic_id, directory=directory, settings=settings, given=given)
                 found.append(one)
         meter = Meter(self.path, len(found), on_progress)
         for one, loaded in zip(found, open_logs(self._context, found, meter), strict=True):
-            self.logs[one.name] = self._opened(one, loaded)
+            opened = self._opened(one, loaded)
+            if one.name in self.unidentified:
+                self._for_reading(opened)
+            else:
+                self.logs[one.name] = opened
         cleaned = self._files.read(names.CLEANER_CHECKPOINT)
         for tp, opened in self.logs.items():
             opened.compaction.know(cleaned.get(tp))
@@ -218,18 +225,29 @@ class LogDirectory:
         return found
 
     def _identified(self, tp: TopicPartition, directory: Path, topic_id_for: TopicIdFor) -> Uuid | None:
-        topic_id = topic_id_of(directory)
-        if topic_id is not None:
-            return topic_id
-        topic_id = topic_id_for(tp)
+        known = topic_id_of(directory)
+        topic_id = known or topic_id_for(tp)
         if topic_id is None and tp.topic == KRAFT_LOG:
             self.strange.append(directory.name)
         elif topic_id is None:
             self.unidentified[tp] = directory
-            log.error("partition.metadata is missing or broken: not opened", extra={"partition": str(tp)})
-        else:
+            log.error("partition.metadata is missing or broken: only for reading", extra={"partition": str(tp)})
+        elif known is None:
             write_topic_id(directory, self._disk, topic_id)
+        if topic_id is not None:  # offsets may have been found lost while it was not known
+            self.set_aside.gap_file(tp, topic_id).take_over(self._gaps_of_nobody(tp))
         return topic_id
+
+    def _gaps_of_nobody(self, tp: TopicPartition) -> GapFile:
+        return self.set_aside.gap_file(tp, stand_in_id(tp.topic))
+
+    def _for_reading(self, opened: Log) -> None:
+        """Show all that was found, once it is on the disk where the settings ask for that. Raises TierdError."""
+        opened.read_only = f"{opened.name} is read-only: {NO_TOPIC_ID}"
+        self.read_only[opened.name] = opened
+        if opened.high_watermark < opened.log_end and (job := opened.unflushed(active=True)) is not None:
+            job.run()
+            opened.flushed(job)
 
     def _opened(self, found: Found, loaded: LoadedLog) -> Log:
         for cut in loaded.cuts:
@@ -256,6 +274,7 @@ class LogDirectory:
             raise FileExistsError(f"{directory} has a log already")
         for name in CHECKPOINTS:  # what they say of an older partition of this name must not hold for this one
             self._files.strike(name, tp)
+        self._gaps_of_nobody(tp).forget()
         self._disk.mkdir(directory)
         write_topic_id(directory, self._disk, topic_id)
         given = Checkpoints(clean=True, log_start=0)
@@ -355,46 +374,16 @@ class LogDirectory:
     def close(self, clean: bool) -> None:
         """Give everything up. *clean* flushes and trims first, so that the next start recovers nothing."""
         try:
-            if clean and self.health.reason is None and self._flush_all():
+            if clean and self.health.reason is None and flush_all((*self.logs.values(), *self.read_only.values())):
                 self.write_checkpoints()
                 publish(self._disk, self.path / names.CLEAN_SHUTDOWN, encode_clean_shutdown(_NO_BROKER_EPOCH))
         finally:
-            for found in self.logs.values():
+            for found in (*self.logs.values(), *self.read_only.values()):
                 found.close()
             self._fds.close()
             self._lock.release()
-
-    def _flush_all(self) -> bool:
-        """Whether every log is on the disk now."""
-        whole = True
-        jobs: list[tuple[Log, FlushJob]] = []
-        for found in self.logs.values():
-            try:
-                job = found.prepare_close()
-            except (TierdError, OSError) as error:
-                log.error("log could not be closed cleanly: %s", error, extra={"partition": str(found.name)})
-                whole = False
-                continue
-            whole = whole and found.failed is None
-            if job is not None:
-                jobs.append((found, job))
-        with ThreadPoolExecutor(_FLUSH_THREADS, thread_name_prefix="flush") as threads:
-            done: Iterable[bool] = threads.map(_run, [job for _, job in jobs])
-            whole = all(list(done)) and whole
-        for found, job in jobs:
-            found.flushed(job)
-        return whole
 
 
 def _is_krafts(tp: TopicPartition, directory: Path) -> bool:
     """Whether it is the log of Kafka's controller, and not a topic that an older tierd made under its name."""
     return tp.topic == KRAFT_LOG and topic_id_of(directory) == _KRAFT_LOG_ID
-
-
-def _run(job: FlushJob) -> bool:
-    try:
-        job.run()
-    except TierdError as error:
-        log.error("%s", error)
-        return False
-    return True

@@ -71,6 +71,10 @@ class CoordinatorFenced(AppendRefused):
     """A transaction's end from a coordinator whose successor has written already."""
 
 
+class ReadOnly(AppendRefused):
+    """The log is there to be read; nothing is ever appended to it."""
+
+
 class OffsetOutOfRange(TierdError):
     """The offset is not in the local log, which holds [start, end)."""
 

@@ -1,18 +1,27 @@
 """Making a log durable: fsync in a thread, then the recovery point moves on the loop (ARCHITECTURE.md, step 3)."""
 
 import errno
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tierd.base.disk import Disk
-from tierd.base.errors import DiskFull
+from tierd.base.errors import DiskFull, TierdError
 from tierd.config.topic import TopicSettings
 from tierd.storage.errors import FlushPutOff, StorageFailed
 from tierd.storage.names import PARTITION_METADATA, Suffix, snapshot_file
 from tierd.storage.segment import Segment
 from tierd.storage.segments import Segments
 
+if TYPE_CHECKING:
+    from tierd.storage.log import Log
+
+log = logging.getLogger(__name__)
+
+_THREADS = 4
 _NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE})
 """Only opening a file gives these: no fsync has been tried then."""
 
@@ -140,3 +149,33 @@ def _files(segment: Segment, end: int) -> list[Path]:
     if segment.has_txn_index:
         suffixes.append(Suffix.TXN_INDEX)
     return [*map(segment.path, suffixes), segment.directory / snapshot_file(end)]
+
+
+def flush_all(logs: Iterable["Log"]) -> bool:
+    """Close active segments and make all of each log durable; whether every log is on the disk now."""
+    whole = True
+    jobs: list[tuple[Log, FlushJob]] = []
+    for found in logs:
+        try:
+            job = found.prepare_close()
+        except (TierdError, OSError) as error:
+            log.error("log could not be closed cleanly: %s", error, extra={"partition": str(found.name)})
+            whole = False
+            continue
+        whole = whole and found.failed is None
+        if job is not None:
+            jobs.append((found, job))
+    with ThreadPoolExecutor(_THREADS, thread_name_prefix="flush") as threads:
+        whole = all(list(threads.map(_run, [job for _, job in jobs]))) and whole
+    for found, job in jobs:
+        found.flushed(job)
+    return whole
+
+
+def _run(job: FlushJob) -> bool:
+    try:
+        job.run()
+    except TierdError as error:
+        log.error("%s", error)
+        return False
+    return True

@@ -67,6 +67,18 @@ class GapFile:
         if not now.holds(gap):
             self.save(Recorded(_merged((*now.found, gap)), now.lost))
 
+    def take_over(self, other: "GapFile") -> None:
+        """What *other* says is said here from now on, and there no more. Raises DiskFull, OSError."""
+        if other._path.exists():
+            mine, theirs = self.load(), other.load()
+            self.save(Recorded(_merged((*mine.found, *theirs.found)), _merged((*mine.lost, *theirs.lost))))
+            other.forget()
+
+    def forget(self) -> None:
+        """Remove it, if it is there. Raises OSError."""
+        if self._path.exists():
+            self.disk.unlink(self._path)
+
     def save(self, gaps: Recorded) -> None:
         """Durable when it returns. Raises DiskFull, OSError."""
         make_folder(self.disk, self._path.parent)

@@ -13,7 +13,7 @@ from tierd.storage.appending import Appended, SeedFiles, restart_empty, set_asid
 from tierd.storage.batch import BatchHeader, ControlType, encode_control_batch, patch
 from tierd.storage.compaction.of_log import Compaction
 from tierd.storage.context import LogContext
-from tierd.storage.errors import StorageFailed, TransactionRefused
+from tierd.storage.errors import ReadOnly, StorageFailed, TransactionRefused
 from tierd.storage.flush import FlushJob, flush_due
 from tierd.storage.gaps import Gap
 from tierd.storage.header import TRANSACTIONAL
@@ -46,6 +46,8 @@ class Log(ReadableLog):
         self.compaction = Compaction(self, self._segments, self._snapshots, context, lambda: self._producers)
         self.failed: str | None = None
         """Why the log takes no more appends, after a write or flush whose outcome is unknown."""
+        self.read_only: str | None = None
+        """Why it is there for reading alone; None: it is not."""
         self._begun = False
 
     # -- beginning a run --
@@ -193,6 +195,8 @@ class Log(ReadableLog):
     def _ready(self, size_bytes: int, *, internal: bool) -> None:
         if self.failed is not None:
             raise StorageFailed(f"{self.failed}; restart to recover from the disk")
+        if self.read_only is not None:
+            raise ReadOnly(self.read_only)
         if not self._begun:
             raise StorageFailed(
                 f"{self.directory}: no leader epoch has begun; if the bucket does not answer, that is why"

@@ -10,6 +10,7 @@ from tierd.storage.errors import (
     InvalidTimestamp,
     OutOfOrderSequence,
     ProducerFenced,
+    ReadOnly,
     StorageFailed,
     TransactionRefused,
 )
@@ -25,6 +26,7 @@ _CODES: dict[type[Exception], ErrorCode] = {
     InvalidTimestamp: ErrorCode.INVALID_TIMESTAMP,
     TransactionRefused: ErrorCode.INVALID_TXN_STATE,
     InTransaction: ErrorCode.INVALID_TXN_STATE,
+    ReadOnly: ErrorCode.POLICY_VIOLATION,
     CoordinatorFenced: ErrorCode.TRANSACTION_COORDINATOR_FENCED,
     DiskFull: ErrorCode.KAFKA_STORAGE_ERROR,
     WorkerGone: ErrorCode.KAFKA_STORAGE_ERROR,

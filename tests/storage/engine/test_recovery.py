@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from kit.golden import golden, partitions
-from kit.logs import SMALL, T0, TP, Place, batch, by_time, copy_recording, log_bytes, slice_bytes
+from kit.logs import SMALL, T0, TOPIC_ID, TP, Place, batch, by_time, copy_recording, log_bytes, slice_bytes
 from tierd.base.ids import TopicPartition
 from tierd.storage.epochs import parse_epochs
-from tierd.storage.errors import ProducerFenced
+from tierd.storage.errors import ProducerFenced, ReadOnly
 from tierd.storage.log import Log
 from tierd.storage.names import Suffix, segment_file
 from tierd.storage.snapshot import parse_snapshot
@@ -156,16 +156,28 @@ def test_wrong_indexes_below_the_recovery_point_are_rebuilt(kind: str, tmp_path:
     assert late.timestamp_ms == found.timestamp_ms + 40_000
 
 
-def test_a_directory_without_partition_metadata_is_not_touched(tmp_path: Path) -> None:
-    directory = Place(tmp_path).adopt("damaged", "rd-no-partition-metadata")
+def test_a_directory_without_partition_metadata_is_read_and_no_more(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    directory = place.adopt("damaged", "rd-no-partition-metadata")
     tp = TopicPartition("rd-no-partition-metadata", 0)
     assert directory.logs == {}
     assert list(directory.unidentified) == [tp]
-    before = sorted(path.name for path in directory.unidentified[tp].iterdir())
+    log = directory.read_only[tp]
+    source = golden("kafka") / "damaged" / "rd-no-partition-metadata-0"
+    assert log_bytes(log) == b"".join(path.read_bytes() for path in sorted(source.glob("*.log")))
+    with pytest.raises(ReadOnly, match="nobody knows its topic's id"):
+        log.append(batch(), now_ms=T0)
+    with pytest.raises(ReadOnly):
+        log.end_transaction(7, 0, 0, commit=True, now_ms=T0)
+    before = log_bytes(log)
     directory.close(clean=True)
-    assert sorted(path.name for path in directory.unidentified[tp].iterdir()) == before
+    assert not (directory.unidentified[tp] / "partition.metadata").exists()
     kept = (directory.path / "recovery-point-offset-checkpoint").read_text()
     assert "rd-no-partition-metadata 0 0" in kept.splitlines()
+    directory = place.open(topic_id=TOPIC_ID)
+    assert directory.read_only == {}
+    assert log_bytes(directory.logs[tp]) == before
+    directory.close(clean=True)
 
 
 def fill(log: Log, batches: int = 40, producer: int | None = 5) -> bytes:
@@ -327,3 +339,21 @@ def test_holes_of_compaction_are_no_loss_even_when_the_policy_is_not_known(recor
     last = max((place.data / "compacted-0").glob("*.log"))
     assert log.log_end >= int(last.stem) > 0
     directory.close(clean=False)
+
+
+def test_what_was_lost_while_nobody_knew_the_topic_is_known_later(tmp_path: Path) -> None:
+    place, tp = Place(tmp_path), TopicPartition("rd-flip-mid", 0)
+    copy_recording("damaged", place.data, tp.topic)
+    metadata = place.data / str(tp) / "partition.metadata"
+    kept = metadata.read_bytes()
+    metadata.unlink()
+    directory = place.open()
+    assert directory.read_only[tp].gaps == ((45, 70),)
+    directory.close(clean=True)
+    metadata.write_bytes(kept)
+    for _ in range(2):
+        directory = place.open()
+        assert directory.logs[tp].gaps == ((45, 70),)
+        directory.close(clean=True)
+    notes = [name for name in place.set_aside_files() if name.startswith("gaps-")]
+    assert len(notes) == 1

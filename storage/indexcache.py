@@ -48,10 +48,13 @@ class IndexCache:
         return loaded
 
     def renew(self, segment: Segment) -> Indexes:
-        """An entry led astray: build the indexes again from the log."""
+        """An entry led astray: build the indexes again from the log; of the active segment, too."""
         self._let_go((segment, False))
         loaded = self._rebuild(segment)
-        self.keep(segment, loaded)
+        if segment.builder is None:
+            self.keep(segment, loaded)
+        else:
+            segment.builder.offsets, segment.builder.times = loaded.offsets, loaded.times
         return loaded
 
     def aborted(self, segment: Segment, next_base: int | None) -> AbortedEntries:

@@ -7,6 +7,7 @@ an earlier one stopped, needs no look at the disk at all.
 import os
 import struct
 from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 from tierd.base.errors import CorruptFile, TierdError
 from tierd.storage.fdcache import FileHandle
@@ -23,6 +24,8 @@ assert _HEAD.size == _HEAD_BYTES
 _WINDOW_BYTES = 4096
 _MAX_SPANS = 64
 """A read goes no further than this many segments, so that its descriptors stay few."""
+
+_Found = TypeVar("_Found")
 
 Head = tuple[int, int, int, int]
 """Position, base offset, last offset, size in bytes of a batch."""
@@ -113,30 +116,44 @@ class LogReader:
         position = segment.hints.get(offset)
         if position is not None:
             return position
-        try:
-            position = _seek(segment, fd, self._entries(segment), offset)
-        except CorruptFile:
-            if segment.builder is not None:
-                raise
-            position = _seek(segment, fd, self._indexes.renew(segment).offsets, offset)
+        position = self._mended(segment, lambda entries: _seek(segment, fd, entries, offset))
         segment.hint(offset, position)
         return position
 
+    def _mended(self, segment: Segment, look: Callable[[OffsetEntries], _Found]) -> _Found:
+        """What *look* finds; once more when an entry leads astray, with the index made again. Raises CorruptFile."""
+        entries = self._entries(segment)
+        try:
+            return look(entries)
+        except CorruptFile:
+            if entries.from_log:
+                raise
+            return look(self._indexes.renew(segment).offsets)
+
     def _cut(self, segment: Segment, fd: int, start: int, limit: int, end: int, *, first: bool) -> int:
         """The last end of a batch at or before *limit*; with *first* after one batch at least."""
-        begin = max(start, self._entries(segment).floor_position(limit))
-        for position, base, _, size in heads(fd, begin, end, segment.where):
-            if position + size > limit and not (first and position == start):
-                segment.hint(base, position)
-                return position
-        return end
+
+        def look(entries: OffsetEntries) -> int:
+            begin = max(start, entries.floor_position(limit))
+            for position, base, _, size in heads(fd, begin, end, segment.where):
+                if position + size > limit and not (first and position == start):
+                    segment.hint(base, position)
+                    return position
+            return end
+
+        return self._mended(segment, look)
 
     def _entries(self, segment: Segment) -> OffsetEntries:
         return segment.builder.offsets if segment.builder is not None else self._indexes.of(segment).offsets
 
     def _bound(self, at: int, end_position: int, log_end: int) -> int:
         """An offset above all that lies before *end_position* of segment *at*, as near as the index tells."""
-        found = self._entries(self._segments[at]).offset_from(end_position)
+        segment = self._segments[at]
+        fd = segment.handle.acquire()
+        try:
+            found = self._mended(segment, lambda entries: _first_from(segment, fd, entries, end_position))
+        finally:
+            segment.handle.release()
         if found is not None:
             return found
         next_base = self._segments.next_base(at)
@@ -190,6 +207,18 @@ def _seek(segment: Segment, fd: int, entries: OffsetEntries, offset: int) -> int
             return position
         expected = None
     return segment.size_bytes
+
+
+def _first_from(segment: Segment, fd: int, entries: OffsetEntries, position: int) -> int | None:
+    """Last offset of the first indexed batch from *position* on. Raises CorruptFile when it is not there."""
+    found = entries.first_from(position)
+    if found is None or entries.from_log:
+        return found if found is None else found[0]
+    offset, begin = found
+    _, _, last, _ = next(heads(fd, begin, segment.size_bytes, segment.where))
+    if last != offset:
+        raise CorruptFile(segment.where, begin, f"the index says {offset} where the batch ends at {last}")
+    return offset
 
 
 def heads(fd: int, position: int, end: int, where: str) -> Iterator[Head]:

@@ -21,10 +21,12 @@ _SWAP = sys.byteorder == "little"
 class OffsetEntries:
     """(relative last offset of a batch, file position of that batch), both strictly ascending."""
 
-    __slots__ = ("base", "positions", "relatives", "written")
+    __slots__ = ("base", "from_log", "positions", "relatives", "written")
 
     def __init__(self, base: int) -> None:
         self.base = base
+        self.from_log = True
+        """Made in this run from the batches themselves: where one leads nowhere, the log is broken, not the index."""
         self.relatives = array(_U32)
         self.positions = array(_U32)
         self.written = 0
@@ -50,10 +52,10 @@ class OffsetEntries:
         at = bisect_right(self.positions, position)
         return self.positions[at - 1] if at else 0
 
-    def offset_from(self, position: int) -> int | None:
-        """Last offset of the first indexed batch that starts at or after *position*; None when there is none."""
+    def first_from(self, position: int) -> tuple[int, int] | None:
+        """(last offset, position) of the first indexed batch that starts at or after *position*; None without one."""
         at = bisect_left(self.positions, position)
-        return self.relatives[at] + self.base if at < len(self.positions) else None
+        return (self.relatives[at] + self.base, self.positions[at]) if at < len(self.positions) else None
 
     def to_bytes(self, start: int = 0) -> bytes:
         """The entries from number *start* on, as the file has them."""
@@ -69,6 +71,7 @@ class OffsetEntries:
         """Parse a file that may end in zero padding. Raises CorruptFile unless it fits a log of *log_bytes*."""
         both = _words(raw, OFFSET_ENTRY_BYTES, where)
         entries = cls(base)
+        entries.from_log = False
         entries.relatives = both[0::2]
         entries.positions = both[1::2]
         entries.written = len(entries)

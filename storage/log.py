@@ -324,7 +324,7 @@ class Log(ReadableLog):
         active = self._segments.active
         if self.failed is not None or active.builder is None:
             return None
-        active.seal(self._context.disk, preallocated=self._settings.preallocate)
+        active.seal(self._context.disk)
         if self.log_end > self._segments.first.base and self.log_end not in self._snapshots:
             self._snapshots.write(self.log_end, self._producers)
         return self._durable.job(self._segments, self._context.disk, active_to=self.log_end, closing=True)

@@ -61,7 +61,7 @@ def roll_segments(
     segment = new_segment(active, base, fds, disk, settings)
     try:
         snapshots.write(base, producers)
-        active.seal(disk, preallocated=settings.preallocate)
+        active.seal(disk)
     except (DiskFull, OSError):
         remove_files(segment, disk)
         raise

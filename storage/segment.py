@@ -196,10 +196,10 @@ class Segment:
             file.close()
         self._txn_written = len(entries)
 
-    def seal(self, disk: Disk, *, preallocated: bool) -> None:
+    def seal(self, disk: Disk) -> None:
         """Trim the files to what they hold and keep the time of the last append as mtime. The builder stays."""
         self.write_indexes(disk, trim=True)
-        if preallocated:
+        if self.handle.path.stat().st_size > self.size_bytes:  # preallocated, whatever the settings say now
             self.handle.writer().truncate(self.size_bytes)
         disk.set_mtime(self.handle.path, self.append_ms)
 

@@ -170,6 +170,22 @@ def test_preallocated_logs(opened: Opened) -> None:
     assert opened.place.set_aside_files() == []
 
 
+@pytest.mark.parametrize("stops", [True, False])
+def test_a_preallocated_log_is_trimmed_whatever_the_settings_say_when_it_is_closed(stops: bool, opened: Opened) -> None:
+    log = opened.log
+    log.settings = replace(SMALL, preallocate=True)
+    log.roll()
+    fill(log, 20)
+    written, base = log_bytes(log), log.view().active_base
+    log.settings = opened.place.settings = SMALL
+    if stops:
+        opened.directory.close(clean=True)
+    else:
+        log.roll()
+    path = log.directory / f"{base:020d}.log"
+    assert written.endswith(path.read_bytes())
+
+
 def test_times_across_segments(log: Log) -> None:
     for i in range(40):
         log.append(batch(3, size=90, at_ms=T0 + i * 100), now_ms=T0 + i * 100)

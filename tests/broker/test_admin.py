@@ -121,6 +121,16 @@ def test_lists_get_and_lose_words(tmp_path: Path) -> None:
         assert describe(client, TOPIC, "t")["cleanup.policy"][0] == "compact"
 
 
+def test_a_word_is_added_to_a_list_that_the_topic_has_not_set(tmp_path: Path) -> None:
+    """As in Kafka: with compact alone retention would have stopped."""
+    with running(tmp_path) as broker, Client(broker.address) as client:
+        client.create("t")
+        assert alter(client, "t", ("cleanup.policy", APPEND, "compact"))[0] == ErrorCode.NONE
+        assert set((describe(client, TOPIC, "t")["cleanup.policy"][0] or "").split(",")) == {"delete", "compact"}
+        assert alter(client, "t", ("cleanup.policy", SUBTRACT, "delete"))[0] == ErrorCode.NONE
+        assert describe(client, TOPIC, "t")["cleanup.policy"][0] == "compact"
+
+
 def test_what_cannot_be_is_refused_in_kafkas_words(tmp_path: Path) -> None:
     with running(tmp_path, FileTier(tmp_path / "bucket")) as broker, Client(broker.address) as client:
         client.create("t")

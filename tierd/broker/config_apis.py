@@ -97,7 +97,8 @@ class AlterConfigs:
             if asked.resource_type != TOPIC:
                 raise TopicRefused(ErrorCode.INVALID_REQUEST, "Only topics have settings that change at run time.")
             topic = _topic(self._partitions, asked.resource_name)
-            await self._topics.reconfigure(topic, _changed(topic.row.config, asked.configs), check_only=validate_only)
+            config = _changed(topic.row.config, asked.configs, self._lists(topic))
+            await self._topics.reconfigure(topic, config, check_only=validate_only)
         except TopicRefused as error:
             return _result(asked, error.code, error.message)
         except (DiskFull, OSError) as error:
@@ -105,13 +106,18 @@ class AlterConfigs:
             return _result(asked, ErrorCode.KAFKA_STORAGE_ERROR, str(error))
         return _result(asked, ErrorCode.NONE, None)
 
+    def _lists(self, topic: Topic) -> dict[str, str]:
+        """What is in force of each list: words come and go there, whoever has set it."""
+        found = self._partitions.defaults.in_force(topic.name, topic.row.config, adopted=topic.row.adopted)
+        return {setting.name: setting.text for setting in found if setting.name in _LISTS and setting.text is not None}
+
 
 def _deletes(change: Any) -> bool:
     return getattr(change, "config_operation", _SET) == _DELETE
 
 
-def _changed(config: Mapping[str, str], asked: Sequence[Any]) -> dict[str, str]:
-    """The settings after the change. Raises TopicRefused."""
+def _changed(config: Mapping[str, str], asked: Sequence[Any], lists: Mapping[str, str]) -> dict[str, str]:
+    """The settings after the change; *lists* are those in force. Raises TopicRefused."""
     names = [change.name for change in asked]
     if len(set(names)) != len(names):
         raise TopicRefused(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
@@ -126,12 +132,12 @@ def _changed(config: Mapping[str, str], asked: Sequence[Any]) -> dict[str, str]:
         elif change.config_operation == _SET:
             changed[change.name] = _given(change)
         else:
-            changed[change.name] = _of_list(change, changed.get(change.name))
+            changed[change.name] = _of_list(change, lists.get(change.name))
     return changed
 
 
 def _of_list(change: Any, now: str | None) -> str:
-    """APPEND and SUBTRACT, which only lists know."""
+    """APPEND and SUBTRACT, which only lists know, of the words in *now*."""
     if change.name not in _LISTS or change.config_operation not in (_APPEND, _SUBTRACT):
         raise TopicRefused(
             ErrorCode.INVALID_CONFIG, f"Can't {change.config_operation} to config {change.name}: it is not a list"

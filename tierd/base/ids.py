@@ -33,6 +33,10 @@ class Uuid:
             raise ValueError(f"not an id: {text!r}: {error}") from error
 
 
+NO_ID = Uuid(bytes(ID_BYTES))
+"""Stands for no id on the wire and in Kafka's records."""
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class TopicPartition:
     """A partition by name; what clients speak of."""

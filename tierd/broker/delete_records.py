@@ -59,7 +59,7 @@ class DeleteRecords:
         partition = self._partitions.get(topic, index)
         if partition is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0
-        if not partition.log.settings.deletes:
+        if partition.log.read_only is not None or not partition.log.settings.deletes:
             return ErrorCode.POLICY_VIOLATION, 0
         end = partition.log.high_watermark
         target = end if offset == _TO_THE_END else offset

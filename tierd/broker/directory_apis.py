@@ -29,7 +29,7 @@ class DescribeLogDirs:
     async def __call__(self, header: RequestHeader, request: Any) -> Row:
         wanted = None if request.topics is None else {row.topic: set(row.partitions) for row in request.topics}
         rows: dict[Home, dict[str, list[Row]]] = {home: {} for home in self._partitions.homes}
-        for partition in self._partitions:
+        for partition in (*self._partitions, *self._partitions.read_only):
             topic, number = partition.name.topic, partition.name.partition
             if wanted is None or number in wanted.get(topic, ()):
                 home = self._partitions.homes.of(partition.log)
@@ -94,6 +94,8 @@ class AlterReplicaLogDirs:
         partition = self._partitions.get(topic, number)
         if partition is None:
             return self._partitions.missing(topic, number)
+        if partition.log.read_only is not None:
+            return ErrorCode.POLICY_VIOLATION
         if not target.online:
             return ErrorCode.KAFKA_STORAGE_ERROR
         try:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from tierd.base.ids import Uuid
+from tierd.base.ids import NO_ID, Uuid
 from tierd.broker.connection import CloseQuietly
 from tierd.broker.entrances import Advertised
 from tierd.broker.groups.consumer.model import Layout
@@ -40,7 +40,9 @@ class TopicIds:
 
     def topic_id(self, topic: str, partition: int) -> Uuid | None:
         found = self._partitions.get(topic, partition)
-        return None if found is None else found.id.topic_id
+        if found is None:
+            return None
+        return found.id.topic_id if found.log.read_only is None else NO_ID
 
     def layout(self, topic: str) -> Layout | None:
         found = self._partitions.topic(topic)

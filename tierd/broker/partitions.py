@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from tierd.base.clock import Clock
 from tierd.base.errors import CorruptFile, DiskFull, StartRefused, TierdError
 from tierd.base.ids import PartitionId, TopicPartition, Uuid
+from tierd.broker.adopting import say_what_is_missing, without_id
 from tierd.broker.error_map import code_of
 from tierd.broker.homes import Home, Homes, Offline
 from tierd.broker.making import Making, Removal, make_log, removal
@@ -38,6 +39,8 @@ class Topic:
     partitions: dict[int, Partition] = field(default_factory=dict)
     offline: dict[int, Offline] = field(default_factory=dict)
     """Those in a data directory that is offline; the others lead on."""
+    read_only: bool = False
+    """Nobody knows its id: no registry and no bucket has it, and nothing may change."""
 
     @property
     def name(self) -> str:
@@ -133,7 +136,13 @@ class Partitions:
         return list(self._topics.values())
 
     def __iter__(self) -> Iterator[Partition]:
+        """Those that are written to and looked after; `get` finds the others, too."""
         return iter(list(self._by_id.values()))
+
+    @property
+    def read_only(self) -> list[Partition]:
+        """Those of topics whose id nobody knows."""
+        return [one for topic in self._topics.values() if topic.read_only for one in topic.partitions.values()]
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -176,6 +185,8 @@ class Partitions:
         for row in rows.values():
             self._open_topic(row, found.get(row.name, {}))
         self.outages.note_places((partition.id, partition.log) for partition in self)
+        for row, logs in without_id(self.directories, self._topics, self.clock.now_ms()):
+            self._open_topic(row, logs, read_only=True)
 
     def _resume_deletions(self) -> None:
         deleted = {row.id for row in self.registry.deleted()}
@@ -202,24 +213,15 @@ class Partitions:
             )
             self.registry.add(row)
             log.info("topic adopted", extra={"topic": name, "topic_id": str(row.id), "partitions": sorted(logs)})
-            self._say_what_is_missing(name, logs)
+            if not self.defaults.tiering:
+                say_what_is_missing(name, logs)
         elif max(logs, default=-1) >= row.partitions:
             row = replace(row, partitions=max(logs) + 1)
             self.registry.set_partitions(row.id, row.partitions)
         return row
 
-    def _say_what_is_missing(self, topic: str, logs: Mapping[int, Log]) -> None:
-        """Without a registry and without a bucket nobody knows whether the rest lies somewhere."""
-        above = [f"{topic}-{number} from {one.local_start}" for number, one in sorted(logs.items()) if one.local_start]
-        if above and not self.defaults.tiering:
-            log.error(
-                "partitions begin above offset 0, and no registry says why: if what is below lies in a bucket, "
-                "stop, and start with --remote and the --state that belongs to this --data",
-                extra={"partitions": ", ".join(above)},
-            )
-
-    def _open_topic(self, row: TopicRow, logs: Mapping[int, Log]) -> None:
-        topic = Topic(row, self.defaults.resolve(row.name, row.config, adopted=row.adopted))
+    def _open_topic(self, row: TopicRow, logs: Mapping[int, Log], *, read_only: bool = False) -> None:
+        topic = Topic(row, self.defaults.resolve(row.name, row.config, adopted=row.adopted), read_only=read_only)
         logs = dict(logs)
         for number in range(row.partitions):
             if number in logs:
@@ -367,7 +369,7 @@ class Partitions:
             return
         home.reason = home.directory.health.reason or "it failed"
         self.generation += 1
-        for partition in self:
+        for partition in (*self, *self.read_only):
             if self.homes.of(partition.log) is home:
                 self._withdraw(partition, home)
         log.error("partitions are offline", extra={"directory": str(home.path), "why": home.reason})
@@ -377,7 +379,7 @@ class Partitions:
         topic = self._topics[name.topic]
         del topic.partitions[name.partition]
         del self._by_name[name.topic, name.partition]
-        del self._by_id[partition.id]
+        self._by_id.pop(partition.id, None)
         topic.offline[name.partition] = self.outages.add(partition.id, home, partition.log)
         partition.offline = True
         partition.wake()
@@ -386,7 +388,8 @@ class Partitions:
         partition = Partition(logged, PartitionId(topic.id, number), internal=topic.internal)
         topic.partitions[number] = partition
         self._by_name[topic.name, number] = partition
-        self._by_id[partition.id] = partition
+        if not topic.read_only:
+            self._by_id[partition.id] = partition
         return partition
 
     def _make_log(self, topic: Topic, number: int) -> Log:

@@ -7,6 +7,12 @@ from itertools import chain
 
 from tierd.broker.partition import Partition
 from tierd.broker.partitions import Partitions
+from tierd.storage.directory import NO_TOPIC_ID
+
+_NO_ID = (
+    f"{NO_TOPIC_ID}; start with the --state and the --remote that belong to it, or put the file back, or write one "
+    '(docs/operating.md, "A topic that nobody knows")'
+)
 
 
 class Kind(StrEnum):
@@ -81,6 +87,7 @@ def _elsewhere(partitions: Partitions) -> Iterator[Problem]:
         if (partition := partitions.by_id(part)) is not None:
             yield Problem(Kind.WAITING, str(partition), "takes no appends until the bucket has answered")
     for directory in partitions.directories:
-        for path in directory.unidentified.values():
-            why = "is not opened: partition.metadata is missing or broken, and nobody knows the topic's id"
-            yield Problem(Kind.UNIDENTIFIED, str(path), why)
+        for name, path in directory.unidentified.items():
+            served = partitions.get(name.topic, name.partition)
+            opened = served is not None and served.log.directory == path
+            yield Problem(Kind.UNIDENTIFIED, str(path), f"{'only read' if opened else 'not opened'}: {_NO_ID}")

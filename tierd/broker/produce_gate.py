@@ -85,5 +85,5 @@ class ProduceGate:
                     continue
                 partition = self._partitions.get(topic, index)
                 producer = _PRODUCER.unpack_from(records, _PRODUCER_AT)
-                if partition is not None and producer[0] >= 0:
+                if partition is not None and producer[0] >= 0 and partition.log.read_only is None:
                     yield TopicPartition(topic, index), partition.log, producer

@@ -30,7 +30,7 @@ async def status(partitions: Partitions, tier: RemoteTier | None) -> dict[str, o
         except (RemoteUnavailable, TimeoutError):
             known = {}
     claim = None if tier is None else tier.claim
-    here = sorted(partitions, key=lambda partition: partition.name)
+    here = sorted((*partitions, *partitions.read_only), key=lambda partition: partition.name)
     rows = [_row(partitions, partition, known.get(partition.id), tier is not None) for partition in here]
     rows += _offline_rows(partitions, known, has_tier=tier is not None)
     return {
@@ -103,7 +103,7 @@ def _row(
     waiting = _waiting(partition, tierer, has_tier)
     return {
         "topic": partition.name.topic,
-        "topic_id": str(partition.id.topic_id),
+        "topic_id": str(partition.id.topic_id) if logged.read_only is None else None,
         "partition": partition.name.partition,
         "directory": str(partitions.homes.of(logged).path),
         "offline": None,
@@ -152,6 +152,8 @@ def _remote_bytes(remote: RemotePartition | None, tiered: bool) -> int | None:
 
 
 def _waiting(partition: Partition, tierer: RemoteStatus | None, has_tier: bool) -> Waiting | None:
+    if partition.log.read_only is not None:
+        return Waiting("read-only", partition.log.read_only)
     if not has_tier:
         return NO_BUCKET
     if not partition.tiered:

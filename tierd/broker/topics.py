@@ -155,6 +155,7 @@ class Topics:
         """Delete it; a topic that is deleted already stays so. Raises TopicRefused for Kafka's own topics."""
         if is_internal(topic.name):
             raise TopicRefused(ErrorCode.INVALID_REQUEST, f"{topic.name} is the broker's own and cannot be deleted")
+        _refuse_read_only(topic)
         await self._ongoing.whole(self._delete(topic))
 
     async def _delete(self, topic: Topic) -> None:
@@ -179,6 +180,7 @@ class Topics:
             topic = self._partitions.topic(name)
             if topic is None:
                 raise TopicRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+            _refuse_read_only(topic)
             have = topic.row.partitions
             if (why := _growth_problem(topic, partitions)) is not None:
                 raise TopicRefused(ErrorCode.INVALID_PARTITIONS, why)
@@ -199,6 +201,7 @@ class Topics:
         async with self._changing:
             if self._partitions.topic(topic.name) is not topic:
                 raise TopicRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{topic.name}' was deleted.")
+            _refuse_read_only(topic)
             defaults = self._partitions.defaults
             try:
                 checked = defaults.check(topic.name, config, adopted=topic.row.adopted)
@@ -228,7 +231,7 @@ class Topics:
             )
 
     def _tell(self, topic: Topic) -> None:
-        if self._tier is not None and not topic.internal:
+        if self._tier is not None and not topic.internal and not topic.read_only:
             row = topic.row
             self._tier.topic_changed(row.name, row.id, row.partitions, dict(row.config), row.created_ms)
 
@@ -239,6 +242,11 @@ class Topics:
         else:
             assert row.deleted_ms is not None
             self._tier.topic_deleted(row.name, row.id, row.partitions, row.deleted_ms)
+
+
+def _refuse_read_only(topic: Topic) -> None:
+    if topic.read_only:
+        raise TopicRefused(ErrorCode.POLICY_VIOLATION, f"topic {topic.name} is read-only: nobody knows its id")
 
 
 def _growth_problem(topic: Topic, partitions: int) -> str | None:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from tierd.base.ids import NO_ID
 from tierd.broker.groups.codec import Commit, CommitKey
 from tierd.broker.groups.consumer.model import Place
 from tierd.broker.groups.coordinator import Coordinator, GroupTooLarge, NoRoom, NotReady
@@ -189,7 +190,7 @@ class OffsetHandlers:
     def _of_an_older_topic(self, topic: str, index: int, commit: Commit) -> bool:
         """A topic that was deleted and made again starts without offsets."""
         current = self._topics.topic_id(topic, index)
-        return None not in (current, commit.topic_id) and current != commit.topic_id
+        return not {None, NO_ID} & {current, commit.topic_id} and current != commit.topic_id
 
 
 def not_kept(why: NotReady | NoRoom | GroupTooLarge, group_id: str) -> ErrorCode:

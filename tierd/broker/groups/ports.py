@@ -36,7 +36,8 @@ class Topics(Protocol):
     """Looks up what offsets are committed for."""
 
     def topic_id(self, topic: str, partition: int) -> Uuid | None:
-        """The id of *topic*; None when it or the partition does not exist."""
+        """The id of *topic*, NO_ID when it is only read since nobody knows its id; None when it or the partition does
+        not exist."""
 
     def layout(self, topic: str) -> Layout | None:
         """Its id and number of partitions; None when it does not exist."""

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from tierd.base.ids import Uuid
+from tierd.base.ids import NO_ID, Uuid
 from tierd.broker.groups.codec import Commit, CommitKey
 from tierd.broker.groups.consumer.group import ConsumerGroup
 from tierd.broker.groups.machine import Group
@@ -49,7 +49,7 @@ class Shard:
             for place, commit in commits.items()
         ]
         held += self.pending.commits()
-        mine = [key for key, commit in held if key.topic == topic and commit.topic_id in (None, topic_id)]
+        mine = [key for key, commit in held if key.topic == topic and commit.topic_id in (None, NO_ID, topic_id)]
         return list(dict.fromkeys(mine))
 
     def names(self) -> list[str]:

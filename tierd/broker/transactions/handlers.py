@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final
 
 from tierd.base.errors import DiskFull
-from tierd.base.ids import TopicPartition
+from tierd.base.ids import NO_ID, TopicPartition
 from tierd.broker.groups.handlers import Handler
 from tierd.broker.groups.ports import OFFSETS_TOPIC, Topics
 from tierd.broker.key_hash import partition_of
@@ -128,8 +128,10 @@ class TransactionHandlers:
     def _problem(self, tp: TopicPartition) -> ErrorCode | None:
         if is_internal(tp.topic):  # Offsets are added by group (AddOffsetsToTxn, TxnOffsetCommit).
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        missing = self._topics.topic_id(tp.topic, tp.partition) is None
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if missing else None
+        topic_id = self._topics.topic_id(tp.topic, tp.partition)
+        if topic_id == NO_ID:
+            return ErrorCode.POLICY_VIOLATION  # only for reading
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic_id is None else None
 
     async def add_offsets(self, header: RequestHeader, request: Any) -> Fields:
         """The group's offsets will be part of the transaction."""

@@ -4,7 +4,7 @@ VENV ?= .venv
 RUN := $(VENV)/bin/python
 READY := $(VENV)/.tierd-ready
 
-.PHONY: demo test check full chaos bench docs package clean
+.PHONY: demo test check full chaos bench peers docs package clean
 
 demo: $(READY)
 	$(RUN) -m tierd demo --mib 256
@@ -29,6 +29,10 @@ chaos: $(READY)
 
 bench: $(READY)
 	$(RUN) -m bench
+
+# other clients' own test suites; their sources are looked for in the folder CHECKOUTS
+peers: $(READY)
+	PYTHONPATH=tests $(RUN) -m peers $(if $(CHECKOUTS),--checkouts $(CHECKOUTS)) $(SUITES)
 
 docs: $(READY)
 	$(RUN) docs/generate.py

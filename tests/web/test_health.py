@@ -76,6 +76,9 @@ def test_metrics_are_prometheus_text() -> None:
 class Numbers:
     requests: Mapping[int, int] = field(default_factory=lambda: {0: 4})
     bad_requests: int = 1
+    handshakes_failed: int = 0
+    authentications_failed: int = 6
+    sessions_expired: int = 0
     produced_bytes: int = 2
     fetched_bytes: int = 10
     fetched_remote_bytes: int = 7
@@ -94,6 +97,7 @@ def test_the_brokers_numbers_have_their_names() -> None:
     assert 'tierd_fetched_bytes_total{tier="local"} 3.0' in text
     assert 'tierd_fetched_bytes_total{tier="remote"} 7.0' in text
     assert "tierd_remote_read_failures_total 3.0" in text
+    assert "tierd_authentication_failures_total 6.0" in text
     assert "tierd_cleaning_failures_total 1.0" in text
     assert "tierd_kept_bytes_total 100.0" in text
 

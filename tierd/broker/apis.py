@@ -23,6 +23,7 @@ from tierd.broker.list_offsets import ListOffsets
 from tierd.broker.metadata import Metadata
 from tierd.broker.parts import Parts
 from tierd.broker.producer_apis import DescribeProducers, WriteTxnMarkers
+from tierd.broker.sasl.user_apis import UserApis
 from tierd.broker.security import guard_cluster, guard_groups
 from tierd.broker.security.acl_apis import AclApis
 from tierd.broker.security.guard_topics import TopicGuards
@@ -43,6 +44,7 @@ def handlers(parts: Parts, cluster_id: str, advertised: Advertised) -> _Handlers
         **_of_the_node(parts, cluster_id, advertised),
         **_of_groups(parts, advertised),
         **_of_transactions(parts),
+        **UserApis(parts.users).table(),
         **AclApis(parts.authorizer).table(),
     }
     return every if parts.authorizer is None else guarded(every, _guards(parts), parts.authorizer)

@@ -46,7 +46,7 @@ class Broker:
         self.settings, self.partitions, self.tier = settings, partitions, tier
         self.counters, self.commits = parts.counters, parts.commits
         self.topics, self.moves, self.housekeeping = parts.topics, parts.moves, parts.housekeeping
-        self.listeners = Listeners(settings)
+        self.listeners = Listeners(settings, parts.users, clock, parts.counters)
         self.housekeeping_task: asyncio.Task[None] | None = None
         """Ends only when the broker stops, or with an error that must end the daemon."""
         self._beside: dict[_Runs, asyncio.Task[None]] = {}
@@ -57,7 +57,9 @@ class Broker:
             clock,
             parts.read_threads,
             self._read_failed,
+            parts.counters,
         )
+        parts.users.removed = self.server.drop
 
     async def start(self) -> tuple[str, int]:
         """Listen; give the real address of the first listener. Raises StartRefused when one is taken."""
@@ -122,6 +124,7 @@ class Broker:
         self.partitions.outages.unwatch()
         if self.housekeeping_task is not None:
             await self.housekeeping_task
+        parts.users.close()
         parts.read_threads.shutdown(wait=False)
         parts.lookup_threads.shutdown(wait=False, cancel_futures=True)
 

@@ -51,6 +51,8 @@ class Connection:
         "_turn_over",
         "_warming",
         "_writing",
+        "admitted",
+        "by_password",
         "incoming",
         "open",
         "peer",
@@ -76,6 +78,10 @@ class Connection:
         self._close_when_sent = False
         self._frame_held = False
         self.open = True
+        self.admitted = True
+        """Whether its client is authenticated, where that is asked for."""
+        self.by_password = False
+        """Whether its client is a user whose password is kept here."""
         self.produced: ProduceShapes | None = None
         """What the Produce requests of this client look like, once it has sent one."""
         self.swept = Swept()

@@ -11,6 +11,12 @@ class Counters:
     requests: Counter[int] = field(default_factory=Counter)
     """Requests by api key."""
     bad_requests: int = 0
+    handshakes_failed: int = 0
+    """Of TLS."""
+    authentications_failed: int = 0
+    """Of SASL."""
+    sessions_expired: int = 0
+    """Connections closed because their client did not authenticate again in time."""
     produced_bytes: int = 0
     fetched_bytes: int = 0
     """From both tiers."""

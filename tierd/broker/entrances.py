@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tierd.base.errors import StartRefused
+from tierd.broker.sasl.mechanisms import SaslSide
 from tierd.broker.tls.contexts import TlsSide
 
 log = logging.getLogger(__name__)
@@ -25,6 +26,7 @@ class Entrance:
 
     name: str
     tls: TlsSide | None = None
+    sasl: SaslSide | None = None
 
 
 PLAIN = Entrance("PLAINTEXT")

@@ -48,6 +48,8 @@ class Host(Protocol):
 class Swept:
     """What the server's sweep saw of a connection."""
 
+    since_ms: int | None = None
+    """Monotonic time of the first sweep; None before it."""
     moved_bytes: int = 0
     """Received and sent."""
     active_ms: int | None = None

@@ -2,7 +2,12 @@
 
 import logging
 
+from tierd.base.clock import Clock
+from tierd.broker.counters import Counters
 from tierd.broker.entrances import Entrance
+from tierd.broker.sasl.mechanisms import SaslSide
+from tierd.broker.sasl.tokens import Tokens
+from tierd.broker.sasl.users import Users
 from tierd.broker.server import Server
 from tierd.broker.tls.contexts import TlsSide
 from tierd.config.listeners import Endpoint
@@ -15,10 +20,22 @@ log = logging.getLogger(__name__)
 class Listeners:
     """Loop thread only; renewed files are taken up by threads of their own."""
 
-    def __init__(self, settings: Settings) -> None:
-        """Raises StartRefused when a certificate is of no use."""
+    def __init__(self, settings: Settings, users: Users, clock: Clock, counters: Counters) -> None:
+        """Raises StartRefused when a certificate or the keys of tokens are of no use."""
         self._endpoints = settings.endpoints
-        self._entrances = [_entrance(name, endpoint) for name, endpoint in self._endpoints.items()]
+
+        def sasl(endpoint: Endpoint) -> SaslSide:
+            tokens = Tokens(endpoint.sasl.oauth) if "OAUTHBEARER" in endpoint.sasl.mechanisms else None
+            return SaslSide(endpoint.sasl, users, tokens, clock, counters)
+
+        self._entrances = [
+            Entrance(
+                name,
+                TlsSide(endpoint.tls) if endpoint.speaks_tls else None,
+                sasl(endpoint) if endpoint.asks_sasl else None,
+            )
+            for name, endpoint in self._endpoints.items()
+        ]
         self._renewals: list[Renewal] = []
         self.addresses: dict[str, tuple[str, int]] = {}
         """Where each really listens, once it does; the first is that of `listener.address`."""
@@ -32,6 +49,9 @@ class Listeners:
             log.info("listening", extra=facts)
             if entrance.tls is not None:
                 self._renewals.append(Renewal(entrance.tls.files, entrance.tls.renew))
+            if entrance.sasl is not None and entrance.sasl.tokens is not None:
+                tokens = entrance.sasl.tokens
+                self._renewals.append(Renewal([tokens.file], tokens.renew))
         for renewal in self._renewals:
             renewal.start()
         return self.addresses[self._entrances[0].name]
@@ -47,7 +67,3 @@ class Listeners:
         known = name if name in self.addresses else self._entrances[0].name
         told = self._endpoints[known].advertise(self.addresses[known][1])
         return told.host, told.port
-
-
-def _entrance(name: str, endpoint: Endpoint) -> Entrance:
-    return Entrance(name, TlsSide(endpoint.tls) if endpoint.speaks_tls else None)

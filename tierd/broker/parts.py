@@ -27,6 +27,7 @@ from tierd.broker.produce import Late, Produce
 from tierd.broker.producer_ids import ProducerIds
 from tierd.broker.registry import Registry
 from tierd.broker.remote_reads import RemoteReads
+from tierd.broker.sasl.users import Users
 from tierd.broker.security.authorizer import Authorizer
 from tierd.broker.topics import Topics
 from tierd.broker.transactions.coordinator import Limits as TransactionLimits
@@ -56,6 +57,7 @@ class Parts:
         self.read_threads = ThreadPoolExecutor(4, "reads")
         self.lookup_threads = ThreadPoolExecutor(2, "lookups")
 
+        self.users = Users(registry)
         self.topics = Topics(partitions, tier, clock)
         self.moves = Moves(partitions, tier)
         self.delete_records = DeleteRecords(partitions, tier)

@@ -64,9 +64,22 @@ CREATE TABLE quotas (
     PRIMARY KEY (entity, key)
 ) WITHOUT ROWID;
 """
-_STEPS = (_SCHEMA, _SCHEMA_2, _SCHEMA_3)
+_SCHEMA_4 = """
+CREATE TABLE passwords (
+    user TEXT NOT NULL,
+    mechanism INTEGER NOT NULL,
+    salt BLOB NOT NULL,
+    iterations INTEGER NOT NULL,
+    stored_key BLOB NOT NULL,
+    server_key BLOB NOT NULL,
+    PRIMARY KEY (user, mechanism)
+) WITHOUT ROWID;
+"""
+_STEPS = (_SCHEMA, _SCHEMA_2, _SCHEMA_3, _SCHEMA_4)
 """What makes the schema of each version out of the one before."""
 SCHEMA_VERSION = len(_STEPS)
+PasswordRow = tuple[str, int, bytes, int, bytes, bytes]
+"""User, mechanism and what `sasl/scram.py` makes a Credential of."""
 
 AclRow = tuple[int, int, str, str, str, int, int]
 """What `security/acls.py` makes an Acl of; numbers as on the wire."""
@@ -258,6 +271,19 @@ class Registry:
         with self._writing():
             self._db.executemany("DELETE FROM quotas WHERE entity = ? AND key = ?", removed)
             self._db.executemany("INSERT OR REPLACE INTO quotas VALUES (?, ?, ?)", added)
+
+    # What is kept of users' passwords.
+
+    def passwords(self, user: str | None = None) -> list[PasswordRow]:
+        """Of one user or of all."""
+        query = "SELECT user, mechanism, salt, iterations, stored_key, server_key FROM passwords"
+        return self._read(query) if user is None else self._read(f"{query} WHERE user = ?", (user,))
+
+    def change_passwords(self, kept: Iterable[PasswordRow], dropped: Iterable[tuple[str, int]]) -> None:
+        """All of it or nothing. *dropped*: user and mechanism."""
+        with self._writing():
+            self._db.executemany("DELETE FROM passwords WHERE user = ? AND mechanism = ?", dropped)
+            self._db.executemany("INSERT OR REPLACE INTO passwords VALUES (?, ?, ?, ?, ?, ?)", kept)
 
     def _read(self, query: str, values: Sequence[object] = ()) -> list[Any]:
         with meanings(self._path):

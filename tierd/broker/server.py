@@ -4,7 +4,7 @@ import asyncio
 import logging
 import socket
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Executor
 from dataclasses import replace
 
@@ -12,9 +12,12 @@ from tierd.base import descriptors
 from tierd.base.clock import Clock
 from tierd.base.session import Principal, Session
 from tierd.broker.connection import Connection, Serve
+from tierd.broker.counters import Counters
 from tierd.broker.entrances import PLAIN, Door, Entrance
 from tierd.broker.host import Sock
 from tierd.broker.room import Room
+from tierd.broker.sasl.gate import SaslGate
+from tierd.broker.sasl.mechanisms import SaslSide
 from tierd.broker.sending import ReadFailed
 from tierd.broker.tls.channel import TlsSocket
 from tierd.broker.tls.connection import TlsConnection
@@ -25,6 +28,8 @@ log = logging.getLogger(__name__)
 
 SWEEP_S = 5.0
 SWEPT_A_TURN = 500
+UNKNOWN_MS = 30_000
+"""Who has not authenticated by then, where that is asked for, is closed."""
 STALLED_MS = 10_000
 """While others wait for room, a request that came slower than SLOWEST over this time costs its connection."""
 SLOWEST_BYTES_S = 16 * 1024
@@ -41,6 +46,7 @@ class Server:
         clock: Clock,
         readers: Executor,
         read_failed: Callable[[ReadFailed], None] = lambda _: None,
+        counters: Counters | None = None,
     ) -> None:
         """*readers*: threads for reads of cold pages, not ours to shut down. *read_failed*: told of local files that
         could not be read."""
@@ -48,6 +54,7 @@ class Server:
         self._limits = limits
         self._clock = clock
         self._readers = readers
+        self.counters = counters or Counters()
         self.read_failed = read_failed
         self._connections: dict[Connection, None] = {}
         self.room: Room[Connection] = Room(limits.max_in_flight_bytes, limits.max_frame_bytes)
@@ -60,7 +67,6 @@ class Server:
         self._emptied: asyncio.Event | None = None
         self.accepted = 0
         self.refused = 0
-        self.handshakes_failed = 0
         self.loop: asyncio.AbstractEventLoop
 
     @property
@@ -108,6 +114,12 @@ class Server:
         for connection in list(self._connections):
             connection.close()
 
+    def drop(self, users: Collection[str]) -> None:
+        """Close the connections of those who are no users any more."""
+        for connection in list(self._connections) if users else ():
+            if connection.by_password and connection.session.principal.name in users:
+                self._close(connection, "its user was removed")
+
     # What connections ask of their host.
 
     def no_room(self) -> None:
@@ -148,21 +160,28 @@ class Server:
         sock.setblocking(False)
         session = Session(listener=entrance.name, host=host, tls=entrance.tls is not None)
         if entrance.tls is None:
-            self._connect(Connection, sock, peer, session)
+            self._connect(Connection, sock, peer, session, entrance.sasl)
             return
 
         def done(secured: ssl.SSLSocket, principal: Principal) -> None:
-            self._connect(TlsConnection, TlsSocket(secured), peer, replace(session, principal=principal))
+            known = session if entrance.sasl is not None else replace(session, principal=principal)
+            self._connect(TlsConnection, TlsSocket(secured), peer, known, entrance.sasl)
 
         self._handshakes.begin(sock, entrance.tls, peer, self._clock.monotonic_ms(), done)
 
-    def _connect(self, kind: type[Connection], sock: Sock, peer: str, session: Session) -> None:
-        connection = kind(sock, peer, session, self, self._serve, self._limits.max_frame_bytes)
+    def _connect(self, kind: type[Connection], sock: Sock, peer: str, session: Session, sasl: SaslSide | None) -> None:
+        most = self._limits.max_frame_bytes
+        if sasl is None:
+            connection = kind(sock, peer, session, self, self._serve, most)
+        else:
+            gate = SaslGate(self._serve, sasl, most)
+            connection = kind(sock, peer, session, self, gate, min(sasl.settings.max_receive_bytes, most))
+            connection.admitted = False
         self._connections[connection] = None
         connection.start()
 
     def _handshake_failed(self) -> None:
-        self.handshakes_failed += 1
+        self.counters.handshakes_failed += 1
 
     def _sweep(self) -> None:
         """Close who was silent too long, and whose request comes too slowly while others wait for room."""
@@ -184,9 +203,13 @@ class Server:
         swept = connection.swept
         if swept.active_ms is None or connection.moved_bytes != swept.moved_bytes or connection.waiting:
             swept.active_ms, swept.moved_bytes = now_ms, connection.moved_bytes
+        if swept.since_ms is None:
+            swept.since_ms = now_ms
         silent_ms = now_ms - swept.active_ms
         if connection.peer_left():
             self._close(connection, "the peer has left")
+        elif not connection.admitted and now_ms - swept.since_ms > UNKNOWN_MS:
+            self._close(connection, f"not authenticated in {UNKNOWN_MS // 1000} s")
         elif silent_ms > self._limits.idle_ms:
             self._close(connection, "an answer was not taken" if connection.busy else "idle")
         elif connection.busy or connection.incoming.frames.pending_bytes == 0:

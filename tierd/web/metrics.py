@@ -42,6 +42,11 @@ METRICS: tuple[MetricRule, ...] = (
     MetricRule("tierd_connections", Kind.GAUGE, "Open client connections."),
     MetricRule("tierd_requests", Kind.COUNTER, "Requests, by API name.", ("api",)),
     MetricRule("tierd_bad_requests", Kind.COUNTER, "Requests that made no sense; their connections were closed."),
+    MetricRule("tierd_tls_handshake_failures", Kind.COUNTER, "TLS handshakes that failed; the log says why."),
+    MetricRule("tierd_authentication_failures", Kind.COUNTER, "SASL authentications that failed; the log says why."),
+    MetricRule(
+        "tierd_expired_sessions", Kind.COUNTER, "Connections closed because their client did not authenticate again."
+    ),
     MetricRule("tierd_produced_bytes", Kind.COUNTER, "Bytes of batches appended."),
     MetricRule("tierd_commits", Kind.COUNTER, "Flushes that Produce requests waited for (tierd.acks.durability=disk)."),
     MetricRule("tierd_committed_requests", Kind.COUNTER, "Appends that such a flush answered."),
@@ -152,6 +157,15 @@ class BrokerNumbers(Protocol):
     def bad_requests(self) -> int: ...
 
     @property
+    def handshakes_failed(self) -> int: ...
+
+    @property
+    def authentications_failed(self) -> int: ...
+
+    @property
+    def sessions_expired(self) -> int: ...
+
+    @property
     def produced_bytes(self) -> int: ...
 
     @property
@@ -186,6 +200,9 @@ def broker_samples(numbers: BrokerNumbers, api_name: Callable[[int], str]) -> It
     """The samples of what the broker counts since it started."""
     yield from (Sample("tierd_requests", count, (api_name(key),)) for key, count in sorted(numbers.requests.items()))
     yield Sample("tierd_bad_requests", numbers.bad_requests)
+    yield Sample("tierd_tls_handshake_failures", numbers.handshakes_failed)
+    yield Sample("tierd_authentication_failures", numbers.authentications_failed)
+    yield Sample("tierd_expired_sessions", numbers.sessions_expired)
     yield Sample("tierd_cleanings", numbers.cleanings)
     yield Sample("tierd_cleaning_failures", numbers.cleanings_failed)
     yield Sample("tierd_cleaned_bytes", numbers.cleaned_bytes)

@@ -68,6 +68,10 @@ class FrameBuffer:
         if self._stop == len(self._view) and self.wanted_bytes < STEADY_BYTES:
             self.wanted_bytes = min(2 * len(self._view), STEADY_BYTES)
 
+    def allow(self, max_frame_bytes: int) -> None:
+        """From here on frames may be as large as this."""
+        self._max = max_frame_bytes
+
     def stay(self) -> None:
         """Do not grow for speed alone."""
         self.wanted_bytes = len(self._view)

@@ -35,7 +35,7 @@ def test_whose_certificate_it_is(authority: Authority, own: Signed, least: ssl.T
             other = authority.client(authority.sign("bob", unit="others"))
             async with secured(port, other) as (reader, writer):
                 assert await reader.read() == b""
-            assert served.handshakes_failed == 1
+            assert served.counters.handshakes_failed == 1
         assert [str(session.principal) for session in seen] == ["User:ALICE", "User:ANONYMOUS"]
         assert all(session.tls and session.listener == "SSL" and session.host == "127.0.0.1" for session in seen)
 
@@ -54,7 +54,7 @@ def test_who_shows_no_certificate_or_a_foreign_one_is_refused(
                     async with secured(port, authority.client(shown)) as (reader, writer):
                         writer.write(framed(b"x"))
                         await answer_of(reader)
-            await until(lambda: served.handshakes_failed == 3)
+            await until(lambda: served.counters.handshakes_failed == 3)
             assert served.connections == 0
 
     run(scenario())

@@ -112,7 +112,7 @@ def test_garbage_on_a_tls_port(own: Signed, sent: bytes, reason: str, caplog: py
             writer.write_eof()
             with suppress(ConnectionResetError):
                 await reader.read()
-            await until(lambda: served.handshakes_failed == 1)
+            await until(lambda: served.counters.handshakes_failed == 1)
             assert served.connections == 0
 
     run(scenario())
@@ -144,7 +144,7 @@ def test_old_versions_of_tls_are_refused(authority: Authority, own: Signed, capl
             with pytest.raises((ssl.SSLError, ConnectionError)):
                 async with secured(port, context):
                     pass
-            await until(lambda: served.handshakes_failed == 1)
+            await until(lambda: served.counters.handshakes_failed == 1)
 
     run(scenario())
     assert "knows no TLS 1.2" in refused(caplog)
@@ -164,7 +164,7 @@ def test_who_begins_a_handshake_and_does_not_end_it_is_closed(own: Signed, caplo
                     served._sweep()
                     for reader in (silent, half, third):
                         assert await reader.read() == b""
-            assert served.handshakes_failed == 3
+            assert served.counters.handshakes_failed == 3
 
     run(scenario())
     assert refused(caplog).count("not finished in 10 s") == 3

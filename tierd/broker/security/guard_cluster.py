@@ -17,11 +17,15 @@ def table() -> dict[ApiKey, Guard]:
         ApiKey.DESCRIBE_CLUSTER: describe_cluster,
         ApiKey.DESCRIBE_LOG_DIRS: whole(describe, {"error_code": CLUSTER_DENIED, "results": ()}),
         ApiKey.ALTER_REPLICA_LOG_DIRS: alter_replica_log_dirs,
-        ApiKey.ALTER_PARTITION_REASSIGNMENTS: whole(alter, _WHOLE),
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS: alter_reassignments,
         ApiKey.LIST_PARTITION_REASSIGNMENTS: whole(describe, _WHOLE),
         ApiKey.DESCRIBE_ACLS: whole(describe, _WHOLE),
         ApiKey.CREATE_ACLS: for_each(alter, "creations", "results"),
         ApiKey.DELETE_ACLS: for_each(alter, "filters", "filter_results"),
+        ApiKey.SASL_HANDSHAKE: for_everybody,
+        ApiKey.SASL_AUTHENTICATE: for_everybody,
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: whole(describe, {**_WHOLE, "results": ()}),
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS: alter_users,
     }
 
 
@@ -45,6 +49,17 @@ def for_each(operation: Operation, asked: str, answered: str) -> Guard:
     return guard
 
 
+async def for_everybody(asking: Asking, request: Any, go: Go) -> Answer:
+    return await go(request)
+
+
+async def alter_users(asking: Asking, request: Any, go: Go) -> Answer:
+    if asking.cluster(Operation.ALTER):
+        return await go(request)
+    users = dict.fromkeys(row.name for row in (*request.deletions, *request.upsertions))
+    return {"results": [{"user": user, **_WHOLE} for user in users]}
+
+
 async def describe_cluster(asking: Asking, request: Any, go: Go) -> Answer:
     """Everybody may ask where the brokers are."""
     answer = await go(request)
@@ -62,3 +77,18 @@ async def alter_replica_log_dirs(asking: Asking, request: Any, go: Go) -> Answer
             rows = results.setdefault(topic.name, [])
             rows += ({"partition_index": number, "error_code": CLUSTER_DENIED} for number in topic.partitions)
     return {"results": [{"topic_name": topic, "partitions": rows} for topic, rows in results.items()]}
+
+
+async def alter_reassignments(asking: Asking, request: Any, go: Go) -> Answer:
+    if asking.cluster(Operation.ALTER):
+        return await go(request)
+    rows = [
+        {
+            "name": topic.name,
+            "partitions": [
+                {"partition_index": part.partition_index, "error_code": CLUSTER_DENIED} for part in topic.partitions
+            ],
+        }
+        for topic in request.topics
+    ]
+    return {**_WHOLE, "responses": rows}

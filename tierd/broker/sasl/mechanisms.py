@@ -1,0 +1,45 @@
+"""What a listener asks of its clients by SASL: mechanisms, times, and where passwords and keys are."""
+
+from dataclasses import dataclass
+
+from tierd.base.clock import Clock
+from tierd.broker.counters import Counters
+from tierd.broker.sasl.exchange import Exchange
+from tierd.broker.sasl.plain import PlainExchange
+from tierd.broker.sasl.scram import Mechanism, ScramExchange
+from tierd.broker.sasl.tokens import TokenExchange, Tokens
+from tierd.broker.sasl.users import Users
+from tierd.config.listeners import MECHANISMS, Sasl
+
+
+@dataclass(frozen=True, slots=True)
+class SaslSide:
+    """Of one listener, shared by its connections."""
+
+    settings: Sasl
+    users: Users
+    tokens: Tokens | None
+    clock: Clock
+    counters: Counters
+
+    @property
+    def mechanisms(self) -> list[str]:
+        """What clients may choose from."""
+        return [name for name in MECHANISMS if name in self.settings.mechanisms]
+
+    def begin(self, mechanism: str) -> Exchange | None:
+        """None for a mechanism that is not enabled."""
+        if mechanism not in self.settings.mechanisms:
+            return None
+        if mechanism == "PLAIN":
+            return PlainExchange(self.users.check)
+        if mechanism == "OAUTHBEARER":
+            assert self.tokens is not None
+            return TokenExchange(self.tokens)
+        return ScramExchange(Mechanism.named(mechanism), self.users.credential)
+
+    def lifetime_ms(self, expires_ms: int | None) -> int | None:
+        """How long a client that is authenticated now may go on; None: for ever."""
+        most = self.settings.max_reauth_ms or None
+        left = None if expires_ms is None else max(expires_ms - self.clock.now_ms(), 0)
+        return min((one for one in (most, left) if one is not None), default=None)

@@ -1,0 +1,75 @@
+"""Users and what is kept of their passwords: in the registry, read afresh each time, so that it is the only truth."""
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from tierd.broker.registry import Registry
+from tierd.broker.sasl.scram import Credential, Mechanism, decoy, matches
+
+_T = TypeVar("_T")
+Key = tuple[str, Mechanism]
+
+
+class Users:
+    """Loop thread only; waits are for threads of its own."""
+
+    def __init__(self, registry: Registry, removed: Callable[[Collection[str]], None] = lambda _: None) -> None:
+        """*removed*: told of those who have no password any more."""
+        self._registry = registry
+        self.removed = removed
+        self._looking = ThreadPoolExecutor(1, "users")
+        self._hashing = ThreadPoolExecutor(1, "passwords")
+
+    async def credential(self, user: str, mechanism: Mechanism) -> Credential | None:
+        """Raises OSError, TierdError."""
+        return (await self._look(lambda: credentials(self._registry, user))).get((user, mechanism))
+
+    async def check(self, user: str, password: str) -> bool:
+        """Whether it is the user's password; it takes as long when there is no such user."""
+        kept = await self._look(lambda: credentials(self._registry, user))
+        mechanism = min((one for _, one in kept), default=Mechanism.SCRAM_SHA_256)
+        credential = kept.get((user, mechanism))
+        tried = credential or decoy(mechanism, user)
+        right = await self._in(self._hashing, lambda: matches(mechanism, tried, password))
+        return right and credential is not None
+
+    async def all(self) -> dict[Key, Credential]:
+        """Raises OSError, TierdError."""
+        return await self._look(lambda: credentials(self._registry))
+
+    async def change(self, kept: Mapping[Key, Credential], dropped: Collection[Key]) -> None:
+        """All of it or nothing, durable when it returns. Raises DiskFull, OSError, TierdError."""
+        await self._look(lambda: change(self._registry, kept, dropped))
+        left = {user for user, _ in await self.all()}
+        self.removed({user for user, _ in dropped} - left)
+
+    def close(self) -> None:
+        self._looking.shutdown(wait=False)
+        self._hashing.shutdown(wait=False, cancel_futures=True)
+
+    async def _look(self, work: Callable[[], _T]) -> _T:
+        return await self._in(self._looking, work)
+
+    async def _in(self, threads: ThreadPoolExecutor, work: Callable[[], _T]) -> _T:
+        return await asyncio.get_running_loop().run_in_executor(threads, work)
+
+
+def credentials(registry: Registry, user: str | None = None) -> dict[Key, Credential]:
+    """Of one user or of all."""
+    return {
+        (name, Mechanism(mechanism)): Credential(salt, iterations, stored_key, server_key)
+        for name, mechanism, salt, iterations, stored_key, server_key in registry.passwords(user)
+    }
+
+
+def change(registry: Registry, kept: Mapping[Key, Credential], dropped: Collection[Key]) -> None:
+    """All of it or nothing."""
+    registry.change_passwords(
+        [
+            (user, int(mechanism), one.salt, one.iterations, one.stored_key, one.server_key)
+            for (user, mechanism), one in kept.items()
+        ],
+        [(user, int(mechanism)) for user, mechanism in dropped],
+    )

@@ -20,8 +20,9 @@ T0 = 1_700_000_000_000
 class Client:
     """One blocking connection; requests from plain values, answers as kio entities."""
 
-    def __init__(self, address: tuple[str, int]) -> None:
-        self._sock = socket.create_connection(address)
+    def __init__(self, address: tuple[str, int], host: str = "") -> None:
+        """*host*: the address that it comes from, of those that this machine has."""
+        self._sock = socket.create_connection(address, source_address=(host, 0))
         self._sock.settimeout(20)
         self._number = 0
 

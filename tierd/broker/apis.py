@@ -47,10 +47,11 @@ def handlers(parts: Parts, cluster_id: str, advertised: Advertised) -> _Handlers
         **UserApis(parts.users).table(),
         **AclApis(parts.authorizer).table(),
     }
-    return every if parts.authorizer is None else guarded(every, _guards(parts), parts.authorizer)
+    return every if parts.authorizer is None else guarded(every, guards(parts), parts.authorizer)
 
 
-def _guards(parts: Parts) -> dict[ApiKey, Guard]:
+def guards(parts: Parts) -> dict[ApiKey, Guard]:
+    """What is asked before each API, where clients are held to rules."""
     topics = TopicGuards(parts.partitions, auto_create=parts.settings.auto_create_topics)
     return {
         **topics.table(),

@@ -20,6 +20,8 @@ from tierd.wire.api import ApiKey
 from tierd.wire.errors import ErrorCode
 
 _GROUP_KEY, _TRANSACTION_KEY = 0, 1
+_GROUP_ERROR_FROM = 2
+"""OffsetFetch: before, each partition has the error of its group."""
 _NOBODY: Fields = {"node_id": -1, "host": "", "port": -1}
 
 
@@ -93,7 +95,8 @@ def denied_rows(topic: Any, error: ErrorCode) -> Fields:
 async def fetch(asking: Asking, request: Any, go: Go) -> Answer:
     if asking.header.version < 8:
         if not asking.group(Operation.DESCRIBE, request.group_id):
-            return _no_offsets(request, GROUP_DENIED)
+            shown = _no_offsets(request, GROUP_DENIED)
+            return shown if asking.header.version < _GROUP_ERROR_FROM else {**shown, "topics": ()}
         allowed, refused = _described(asking, request.topics)
         answer = await go(changed(request, topics=allowed))
         return _with_refused(asking, answer, refused)

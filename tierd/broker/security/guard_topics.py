@@ -1,7 +1,7 @@
 """Guards of the APIs that name topics: metadata, making and deleting, settings, records."""
 
 from collections.abc import Callable
-from types import SimpleNamespace
+from dataclasses import dataclass
 from typing import Any, Final
 
 from tierd.base.ids import Uuid
@@ -26,6 +26,14 @@ from tierd.wire.errors import ErrorCode
 _DENIED_TOPIC: Final[Fields] = {"error_code": TOPIC_DENIED, "topic_id": None, "is_internal": False, "partitions": ()}
 _TOPIC_CONFIG, _GROUP_CONFIG = 2, 32
 """Resource types of settings; those of all others are the cluster's."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """A topic in a request that was not in it so."""
+
+    name: str
+    topic_id: None = None
 
 
 class TopicGuards:
@@ -65,7 +73,9 @@ class TopicGuards:
                 else:
                     refused.append(why)
             left = changed(request, topics=tuple(allowed))
-        answer = dict(await go(left)) if everything or left.topics else await self._without_topics(request, go)
+        answer = (
+            dict(await go(left)) if everything or version or left.topics else await self._without_topics(request, go)
+        )
         shown = answer["topics"]
         if everything:
             shown = [row for row in shown if asking.topic(Operation.DESCRIBE, row["name"], quiet=True)]
@@ -77,7 +87,7 @@ class TopicGuards:
 
     async def _without_topics(self, request: Any, go: Go) -> Fields:
         """Of no topic at all, which in version 0 cannot be asked for."""
-        answer = dict(await go(changed(request, topics=(SimpleNamespace(name="", topic_id=None),))))
+        answer = dict(await go(changed(request, topics=(_Named(""),))))
         return {**answer, "topics": []}
 
     def _metadata_refusal(self, asking: Asking, request: Any, row: Any) -> Fields | None:
@@ -109,7 +119,7 @@ class TopicGuards:
             allowed = [name for name in allowed if name >= begin]
         if not allowed:
             return {"topics": rows, "next_cursor": None}
-        topics = tuple(SimpleNamespace(name=name) for name in allowed)
+        topics = tuple(_Named(name) for name in allowed)
         answer = await go(changed(request, topics=topics, cursor=cursor))
         shown = [{**row, "topic_authorized_operations": _topic_bits(asking, row["name"])} for row in answer["topics"]]
         return {**answer, "topics": [*shown, *rows]}

@@ -68,8 +68,9 @@ class ConsumerHandlers:
 
     async def describe(self, header: RequestHeader, request: Any) -> Fields:
         operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
-        rows = [{**await self._described(name), "authorized_operations": operations} for name in request.group_ids]
-        return {"groups": rows}
+        rows = [await self._described(name) for name in request.group_ids]
+        shown = [{**row, "authorized_operations": NOT_ASKED if row["error_code"] else operations} for row in rows]
+        return {"groups": shown}
 
     async def _described(self, group_id: str) -> Fields:
         try:

@@ -4,6 +4,8 @@ Groups and transactions have a `table` each beside their handlers: groups/handle
 groups/admin.py and transactions/handlers.py. What is served in which versions says `tierd/wire/api.py`.
 """
 
+from collections.abc import Callable
+
 from tierd.broker.cluster_apis import DescribeCluster, DescribeTopicPartitions
 from tierd.broker.config_apis import AlterConfigs, DescribeConfigs
 from tierd.broker.create_partitions import CreatePartitions
@@ -21,17 +23,20 @@ from tierd.broker.groups.consumer.handlers import ConsumerHandlers
 from tierd.broker.groups.handlers import GroupHandlers
 from tierd.broker.list_offsets import ListOffsets
 from tierd.broker.metadata import Metadata
+from tierd.broker.operations import Operation
 from tierd.broker.parts import Parts
 from tierd.broker.producer_apis import DescribeProducers, WriteTxnMarkers
 from tierd.broker.sasl.user_apis import UserApis
 from tierd.broker.security import guard_cluster, guard_groups
 from tierd.broker.security.acl_apis import AclApis
+from tierd.broker.security.acls import Kind
 from tierd.broker.security.guard_topics import TopicGuards
 from tierd.broker.security.guard_transactions import TransactionGuards
 from tierd.broker.security.guarding import Guard, guarded
 from tierd.broker.topic_apis import CreateTopics, DeleteTopics
 from tierd.broker.transactions.handlers import TransactionHandlers
 from tierd.wire.api import ApiKey
+from tierd.wire.header import RequestHeader
 
 _Handlers = dict[ApiKey, ControlHandler]
 
@@ -112,10 +117,23 @@ def _of_groups(parts: Parts, advertised: Advertised) -> _Handlers:
     node = OneNode(parts.settings.node_id, advertised)
     table = {
         **GroupHandlers(coordinator, topic_ids, node, verifier=parts.transactions).table(),
-        **ConsumerHandlers(coordinator, parts.consumer_groups, topic_ids).table(),
+        **ConsumerHandlers(coordinator, parts.consumer_groups, topic_ids, sees=_sees(parts)).table(),
         **GroupAdmin(coordinator, topic_ids).table(),
     }
     return {**once_settled(table, parts.offsets)}
+
+
+def _sees(parts: Parts) -> Callable[[RequestHeader], Callable[[str], bool]]:
+    """Which topics the sender of a request may be shown when nobody has named them."""
+    authorizer = parts.authorizer
+    if authorizer is None:
+        return lambda header: lambda topic: True
+
+    def of(header: RequestHeader) -> Callable[[str], bool]:
+        rights = authorizer.rights(header.session)
+        return lambda topic: rights.may(Operation.DESCRIBE, Kind.TOPIC, topic)
+
+    return of
 
 
 def _of_transactions(parts: Parts) -> _Handlers:

@@ -48,6 +48,9 @@ class TopicIds:
         found = self._partitions.topic(topic)
         return None if found is None else Layout(found.id, found.row.partitions)
 
+    def names(self) -> list[str]:
+        return [topic.name for topic in self._partitions.topics()]
+
     def name_of(self, topic_id: Uuid) -> str | None:
         found = self._partitions.topic_by_id(topic_id)
         return None if found is None else found.name

@@ -67,6 +67,9 @@ class FakeTopics:
         topic_id = self.ids.get(topic)
         return None if topic_id is None else Layout(topic_id, self.partitions.get(topic, 3))
 
+    def names(self) -> list[str]:
+        return list(self.ids)
+
     def name_of(self, topic_id: Uuid) -> str | None:
         return next((name for name, known in self.ids.items() if known == topic_id), None)
 

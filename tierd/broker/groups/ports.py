@@ -1,5 +1,6 @@
 """What groups need of the broker around them."""
 
+from collections.abc import Collection
 from typing import Final, Protocol
 
 from tierd.base.ids import Uuid
@@ -41,6 +42,9 @@ class Topics(Protocol):
 
     def layout(self, topic: str) -> Layout | None:
         """Its id and number of partitions; None when it does not exist."""
+
+    def names(self) -> Collection[str]:
+        """Of all topics, internal ones too."""
 
     def name_of(self, topic_id: Uuid) -> str | None:
         """The name of the topic with that id; None when there is none."""

@@ -102,7 +102,7 @@ def test_epochs_fence_and_a_lost_answer_is_forgiven() -> None:
         ({"member_epoch": -2}, ErrorCode.INVALID_REQUEST),
         ({"member_epoch": -3}, ErrorCode.INVALID_REQUEST),
         ({"server_assignor": "sticky"}, ErrorCode.UNSUPPORTED_ASSIGNOR),
-        ({"subscribed_topic_regex": "t.*"}, ErrorCode.INVALID_REGULAR_EXPRESSION),
+        ({"subscribed_topic_regex": "t("}, ErrorCode.INVALID_REGULAR_EXPRESSION),
         ({"member_epoch": 1}, ErrorCode.UNKNOWN_MEMBER_ID),
         ({"member_epoch": -1}, ErrorCode.UNKNOWN_MEMBER_ID),
     ],

@@ -13,6 +13,11 @@ from tierd.wire.errors import ErrorCode
 TOPICS = ("t0", "t1", "t2")
 
 
+def nothing(pattern: str) -> frozenset[str]:
+    """Members of these groups name their topics."""
+    return frozenset()
+
+
 class World:
     """The group, the topics, and what each member really reads."""
 
@@ -44,7 +49,7 @@ class World:
         owned = NOTHING if epoch == JOINING else self.reading[member_id]
         asked = Beat(member_id=member_id, epoch=epoch, topics=topics, owned=owned, rebalance_timeout_ms=1000)
         try:
-            self.become(beaten(self.state, asked, self.layout, most_members=100, look=True))
+            self.become(beaten(self.state, asked, self.layout, nothing, most_members=100, look=True))
         except Refused as error:
             self.refusals.add(error.code)
             self.reading[member_id], self.epochs[member_id] = NOTHING, JOINING

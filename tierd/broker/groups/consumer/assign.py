@@ -29,7 +29,7 @@ def assign(members: Members, before: Mapping[str, Places], layouts: Layouts) -> 
 def _readers(members: Members, layouts: Layouts) -> Readers:
     topics: dict[str, list[str]] = {}
     for member_id in sorted(members):
-        for topic in members[member_id].topics:
+        for topic in members[member_id].reads:
             topics.setdefault(topic, []).append(member_id)
     found = {}
     for topic in sorted(topics):
@@ -41,7 +41,7 @@ def _readers(members: Members, layouts: Layouts) -> Readers:
 
 def _uniform(members: Members, before: Mapping[str, Places], readers: Readers) -> Held:
     """As even as subscriptions allow, and otherwise as it was."""
-    alike = len({member.topics for member in members.values()}) <= 1
+    alike = len({member.reads for member in members.values()}) <= 1
     held = _kept_shares(members, before, readers) if alike else _kept(members, before, readers)
     taken = set().union(*held.values())
     for places, able in readers.items():

@@ -16,7 +16,7 @@ def held_bytes(state: ConsumerState) -> int:
     """What a group takes in memory in that state."""
     members, target = state.members.values(), state.target.values()
     places = sum(len(member.assigned) + len(member.revoking) for member in members) + sum(map(len, target))
-    topics = sum(_TOPIC_BYTES + len(topic) for member in members for topic in member.topics)
+    topics = sum(_TOPIC_BYTES + len(topic) for member in members for topic in (*member.reads, member.pattern or ""))
     return _GROUP_BYTES + len(members) * _MEMBER_BYTES + places * _PLACE_BYTES + topics
 
 
@@ -127,4 +127,4 @@ class ConsumerGroup:
 
     def reads(self, topic: str) -> bool:
         """Whether a member subscribes to it."""
-        return any(topic in member.topics for member in self.state.members.values())
+        return any(topic in member.reads for member in self.state.members.values())

@@ -1,11 +1,14 @@
 """Consumer groups joined with the log and the clock: what a step changes is written before it holds."""
 
+import functools
 import logging
+from collections.abc import Callable
 from typing import NamedTuple
 
 from tierd.broker.groups.alarms import Alarms
 from tierd.broker.groups.consumer.group import ConsumerGroup
 from tierd.broker.groups.consumer.model import JOINING, Beat, ConsumerMember, ConsumerState, Refused
+from tierd.broker.groups.consumer.patterns import Patterns
 from tierd.broker.groups.consumer.records import difference
 from tierd.broker.groups.consumer.rules import beaten, left
 from tierd.broker.groups.coordinator import Coordinator, NoRoom, NotReady
@@ -35,15 +38,16 @@ class ConsumerGroups:
     def __init__(self, coordinator: Coordinator, topics: Topics) -> None:
         self._coordinator = coordinator
         self._topics = topics
+        self._patterns = Patterns(topics)
         self._alarms: Alarms[tuple[Shard, ConsumerGroup]] = Alarms(coordinator.now_ms, self.run_due)
         coordinator.on_read = self._read
 
-    async def beat(self, group_id: str, beat: Beat) -> Heard | None:
-        """Hear a member; None when it has left. Raises Refused."""
+    async def beat(self, group_id: str, beat: Beat, sees: Callable[[str], bool]) -> Heard | None:
+        """Hear a member, which *sees* topics by their names; None when it has left. Raises Refused."""
         try:
             shard = await self._coordinator.shard(group_id)
             if beat.epoch >= JOINING:
-                return self._hear(shard, group_id, beat)
+                return self._hear(shard, group_id, beat, sees)
             group = self._known(shard, group_id)
             self._become(shard, group, left(group.state, beat))
         except NotReady as error:
@@ -52,13 +56,14 @@ class ConsumerGroups:
             raise Refused(ErrorCode.POLICY_VIOLATION, str(error)) from error
         return None
 
-    def _hear(self, shard: Shard, group_id: str, beat: Beat) -> Heard:
+    def _hear(self, shard: Shard, group_id: str, beat: Beat, sees: Callable[[str], bool]) -> Heard:
         group = self._joinable(shard, group_id) if beat.epoch == JOINING else self._known(shard, group_id)
         now_ms = self._coordinator.now_ms()
         look = group.looked_ms is None or now_ms - group.looked_ms >= _LOOK_EVERY_MS
         most = self._coordinator.limits.consumer_max_size
         old = group.state
-        new = beaten(old, beat, self._topics.layout, most_members=most, look=look)
+        matching = functools.partial(self._patterns.topics, sees=sees)
+        new = beaten(old, beat, self._topics.layout, matching, most_members=most, look=look)
         if new is not old:
             self._coordinator.check_room(group.growth_bytes(new), group_id)
         if shard.groups.get(group_id) is not None:

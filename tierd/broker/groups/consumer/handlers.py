@@ -10,6 +10,7 @@ from tierd.broker.groups.consumer.assign import assignor_of
 from tierd.broker.groups.consumer.group import ConsumerGroup
 from tierd.broker.groups.consumer.groups import ConsumerGroups
 from tierd.broker.groups.consumer.model import AWAY, JOINING, LEAVING, NOTHING, Beat, ConsumerMember, Places, Refused
+from tierd.broker.groups.consumer.patterns import check_pattern
 from tierd.broker.groups.coordinator import Coordinator, NotReady
 from tierd.broker.groups.handlers import Handler
 from tierd.broker.groups.ports import Topics
@@ -37,11 +38,14 @@ class ConsumerHandlers:
         topics: Topics,
         *,
         new_id: Callable[[], str] = lambda: str(Uuid(uuid.uuid4().bytes)),
+        sees: Callable[[RequestHeader], Callable[[str], bool]] = lambda header: lambda topic: True,
     ) -> None:
+        """*sees*: which topics the sender of a request may be shown."""
         self._coordinator = coordinator
         self._groups = groups
         self._topics = topics
         self._new_id = new_id
+        self._sees = sees
 
     def table(self) -> dict[ApiKey, Handler]:
         return {ApiKey.CONSUMER_GROUP_HEARTBEAT: self.heartbeat, ApiKey.CONSUMER_GROUP_DESCRIBE: self.describe}
@@ -51,7 +55,7 @@ class ConsumerHandlers:
         try:
             _check(request, header.version)
             member_id = request.member_id or self._new_id()
-            heard = await self._groups.beat(request.group_id, _beat(header, request, member_id))
+            heard = await self._groups.beat(request.group_id, _beat(header, request, member_id), self._sees(header))
         except Refused as error:
             log.debug("heartbeat refused", extra={"group": request.group_id, "why": str(error)})
             return {"error_code": error.code, "error_message": str(error)}
@@ -108,7 +112,7 @@ class ConsumerHandlers:
             "client_id": member.client_id,
             "client_host": member.client_host,
             "subscribed_topic_names": sorted(member.topics),
-            "subscribed_topic_regex": None,
+            "subscribed_topic_regex": member.pattern,
             "assignment": {"topic_partitions": self._named(member.assigned)},
             "target_assignment": {"topic_partitions": self._named(target)},
             "member_type": _CONSUMER_MEMBER,
@@ -137,15 +141,19 @@ def _check(request: Any, version: int) -> None:
     for is_so, why in wrong:
         if is_so:
             raise Refused(ErrorCode.INVALID_REQUEST, why)
-    if getattr(request, "subscribed_topic_regex", None) and epoch > LEAVING:
-        raise Refused(
-            ErrorCode.INVALID_REGULAR_EXPRESSION,
-            "This broker does not match topics with patterns; subscribe with a pattern of the client's own.",
-        )
+    pattern = _pattern(request)
+    if pattern and epoch > LEAVING:
+        check_pattern(pattern)
+
+
+def _pattern(request: Any) -> str | None:
+    """None: not said, or not known to that version."""
+    pattern: str | None = getattr(request, "subscribed_topic_regex", None)
+    return pattern
 
 
 def _subscribes(request: Any) -> bool:
-    return request.subscribed_topic_names is not None or bool(getattr(request, "subscribed_topic_regex", None))
+    return request.subscribed_topic_names is not None or bool(_pattern(request))
 
 
 def _is_full(request: Any) -> bool:
@@ -170,6 +178,7 @@ def _beat(header: RequestHeader, request: Any, member_id: str) -> Beat:
         client_host=header.client_host,
         rebalance_timeout_ms=_timeout_ms(request),
         topics=None if topics is None else frozenset(topics),
+        pattern=_pattern(request),
         assignor=request.server_assignor,
         owned=None if owned is None else frozenset(_places(owned)),
     )

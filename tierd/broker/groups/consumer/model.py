@@ -31,6 +31,9 @@ class Layout(NamedTuple):
 Layouts = Callable[[str], Layout | None]
 """Looks a topic up by its name."""
 
+Matching = Callable[[str], frozenset[str]]
+"""The topics that match a pattern now."""
+
 
 class Refused(TierdError):
     """The member may not do that; *code* tells it what to do about it."""
@@ -62,6 +65,8 @@ class Beat:
     client_host: str = ""
     rebalance_timeout_ms: int | None = None
     topics: frozenset[str] | None = None
+    pattern: str | None = None
+    """Empty: none any more."""
     assignor: str | None = None
     owned: Places | None = None
 
@@ -77,6 +82,11 @@ class ConsumerMember:
     client_host: str = ""
     rebalance_timeout_ms: int = -1
     topics: frozenset[str] = frozenset()
+    """Those that it names."""
+    pattern: str | None = None
+    """It reads the topics that match this, too."""
+    matched: frozenset[str] | None = None
+    """Which those are; None: nobody has looked since a start."""
     assignor: str | None = None
     epoch: int = 0
     previous_epoch: int = 0
@@ -87,6 +97,11 @@ class ConsumerMember:
     """No longer assigned, but it may still be reading them."""
     since: Mapping[Place, int] = field(default_factory=dict)
     """In which epoch each place that it holds was assigned."""
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """The topics that it subscribes to, named or matched."""
+        return self.topics | self.matched if self.matched else self.topics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +129,7 @@ class ConsumerState:
     @property
     def topics(self) -> frozenset[str]:
         """What its members subscribe to."""
-        return frozenset().union(*(member.topics for member in self.members.values()))
+        return frozenset().union(*(member.reads for member in self.members.values()))
 
     def by_instance(self, instance_id: str) -> ConsumerMember | None:
         return next((member for member in self.members.values() if member.instance_id == instance_id), None)

@@ -11,7 +11,7 @@
 A key is an i16 type and strings with i16 lengths. A value is an i16 version and compact fields; places are an array of
 topic id (16 bytes) and array of i32, with tags; in type 8 tag 0 is an array of i32 as long: the epochs in which the
 partitions were assigned. A null value deletes. Type 4 (partitions of topics, until Kafka 4.0)
-and 16 (topics that match a pattern) can be made again; they are read past.
+and 16 (the topics that match a pattern) can be made again; they are read past.
 """
 
 import struct
@@ -85,7 +85,7 @@ def _said(member: ConsumerMember) -> bytes:
             compact_string(member.client_host),
             uvarint(len(topics) + 1),
             *topics,
-            compact_string(None),
+            compact_string(member.pattern),
             I32.pack(member.rebalance_timeout_ms),
             compact_string(member.assignor),
             _NO_TAGS,
@@ -183,7 +183,7 @@ def _open(value: bytes) -> Input:
 def _read_said(source: Input, member: ConsumerMember) -> ConsumerMember:
     instance_id, rack_id, client_id, client_host = (_compact(source) for _ in range(4))
     topics = frozenset(_compact(source) or "" for _ in range(_count(source)))
-    _compact(source)  # the pattern, which this broker does not match
+    pattern = _compact(source)
     return replace(
         member,
         instance_id=instance_id,
@@ -191,6 +191,7 @@ def _read_said(source: Input, member: ConsumerMember) -> ConsumerMember:
         client_id=client_id or "",
         client_host=client_host or "",
         topics=topics,
+        pattern=pattern or None,
         rebalance_timeout_ms=_i32(source),
         assignor=_compact(source),
     )

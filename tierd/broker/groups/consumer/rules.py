@@ -16,6 +16,7 @@ from tierd.broker.groups.consumer.model import (
     ConsumerMember,
     ConsumerState,
     Layouts,
+    Matching,
     MemberState,
     Places,
     Refused,
@@ -24,7 +25,9 @@ from tierd.broker.groups.consumer.reconcile import reconciled
 from tierd.wire.errors import ErrorCode
 
 
-def beaten(state: ConsumerState, beat: Beat, layouts: Layouts, *, most_members: int, look: bool) -> ConsumerState:
+def beaten(
+    state: ConsumerState, beat: Beat, layouts: Layouts, matching: Matching, *, most_members: int, look: bool
+) -> ConsumerState:
     """The group after the heartbeat of a member that is in it or joins; *look* whether topics have changed, too.
 
     Raises Refused.
@@ -34,7 +37,10 @@ def beaten(state: ConsumerState, beat: Beat, layouts: Layouts, *, most_members: 
     member = _told(before, beat)
     told = replace(state, members={**state.members, member.id: member}) if member != before else state
     joined = before.epoch == JOINING and member.id not in state.target
-    changed = joined or (member.topics, member.assignor) != (before.topics, before.assignor)
+    changed = joined or _wants(member) != _wants(before)
+    if look or changed:
+        told, moved_topics = _matched(told, matching)
+        member, changed = told.members[member.id], changed or moved_topics
     seen = topics_hash(told, layouts) if look or changed else told.topics_hash
     if changed or seen != told.topics_hash:
         told = replace(told, epoch=told.epoch + 1, topics_hash=seen)
@@ -44,6 +50,21 @@ def beaten(state: ConsumerState, beat: Beat, layouts: Layouts, *, most_members: 
     target = told.target.get(member.id, NOTHING)
     moved = reconciled(member, target, told.assignment_epoch, beat.owned, others)
     return told if moved == member else replace(told, members={**told.members, member.id: moved})
+
+
+def _wants(member: ConsumerMember) -> tuple[object, ...]:
+    """What the assignment depends on, as far as the member itself says it."""
+    return member.topics, member.pattern, member.assignor
+
+
+def _matched(state: ConsumerState, matching: Matching) -> tuple[ConsumerState, bool]:
+    """The group with the topics that its members' patterns match now, and whether those were others before."""
+    found = {member.id: matching(member.pattern) if member.pattern else None for member in state.members.values()}
+    moved = [member for member in state.members.values() if member.matched != found[member.id]]
+    if not moved:
+        return state, False
+    fresh = {member.id: replace(member, matched=found[member.id]) for member in moved}
+    return replace(state, members={**state.members, **fresh}), any(member.matched is not None for member in moved)
 
 
 def left(state: ConsumerState, beat: Beat) -> ConsumerState:
@@ -163,5 +184,6 @@ def _told(member: ConsumerMember, beat: Beat) -> ConsumerMember:
         if beat.rebalance_timeout_ms is None
         else beat.rebalance_timeout_ms,
         topics=member.topics if beat.topics is None else beat.topics,
+        pattern=member.pattern if beat.pattern is None else beat.pattern or None,
         assignor=beat.assignor or member.assignor,
     )

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tierd.broker.transactions.pattern import MAX_STEPS, BadPattern, Pattern
+from tierd.broker.pattern import MAX_STEPS, BadPattern, Pattern
 
 CHARS = st.sampled_from(["a", "b", "-", "1", "\n", " ", "_"])
 ATOMS = st.sampled_from(

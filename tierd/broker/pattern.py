@@ -3,6 +3,7 @@
 The common part of RE2's syntax, which Kafka uses here: literals, `.`, classes, `\\d \\w \\s` and their opposites,
 groups, `|`, `* + ? {m,n}` (lazy ones too), `^ $`. Anything else is refused. A pattern becomes a small program
 (K. Thompson's), which is run on all its threads at once; jumps are relative, so that pieces can be put together.
+Where threads get to is remembered: many texts cost little more than a look-up for each of their characters.
 """
 
 import string
@@ -13,6 +14,8 @@ from tierd.base.errors import TierdError
 MAX_STEPS: Final = 500
 """Of a program; `{m,n}` repeats a piece."""
 _MAX_DEPTH: Final = 50
+_MOST_REMEMBERED: Final = 2_000
+"""Steps of one pattern."""
 
 _DIGIT: Final = (("0", "9"),)
 _WORD: Final = (("0", "9"), ("A", "Z"), ("_", "_"), ("a", "z"))
@@ -58,20 +61,31 @@ class Pattern:
     def __init__(self, pattern: str) -> None:
         """Raises BadPattern."""
         self._program = _Parser(pattern).parse()
+        self._known: dict[tuple[frozenset[int], str, bool], frozenset[int]] = {}
 
     def matches(self, text: str) -> bool:
-        threads = self._reached({0}, 0, len(text))
+        threads, last = self._reached({0}, 0, len(text)), len(text)
         for position, char in enumerate(text, 1):
-            after = {at + 1 for at in threads if isinstance(step := self._at(at), Char) and step.takes(char)}
-            if not after:
+            threads = self._after(threads, char, ends=position == last)
+            if not threads:
                 return False
-            threads = self._reached(after, position, len(text))
         return len(self._program) in threads
+
+    def _after(self, threads: frozenset[int], char: str, *, ends: bool) -> frozenset[int]:
+        """Where they get to with one more character, the text's last when it *ends* there."""
+        step = threads, char, ends
+        found = self._known.get(step)
+        if found is None:
+            after = {at + 1 for at in threads if isinstance(one := self._at(at), Char) and one.takes(char)}
+            if len(self._known) >= _MOST_REMEMBERED:
+                self._known.clear()
+            found = self._known[step] = self._reached(after, 1, 1 if ends else 2)
+        return found
 
     def _at(self, at: int) -> Char | Split | Edge | None:
         return self._program[at] if at < len(self._program) else None
 
-    def _reached(self, threads: set[int], position: int, end: int) -> set[int]:
+    def _reached(self, threads: set[int], position: int, end: int) -> frozenset[int]:
         """Where they get to without another character."""
         found: set[int] = set()
         waiting = list(threads)
@@ -85,7 +99,7 @@ class Pattern:
                 waiting += (at + step.first, at + step.second)
             elif isinstance(step, Edge) and position == (end if step.end else 0):
                 waiting.append(at + 1)
-        return found
+        return frozenset(found)
 
 
 class _Parser:

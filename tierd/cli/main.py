@@ -22,6 +22,7 @@ VERBS = {
     "status": "Show where each partition's data lies.",
     "copy": "Copy to the bucket all that may be copied now.",
     "evict": "Drop local segments that the bucket has.",
+    "users": "Manage users and their passwords.",
     "config": "Check or show the settings.",
     "dump": "Print the files of a data directory.",
     "demo": "Show tiering at work, with a directory as the bucket.",

@@ -9,6 +9,7 @@ from tierd.base.errors import RemoteUnavailable, Usage
 from tierd.base.exits import Exit
 from tierd.broker.broker import Broker
 from tierd.broker.status import status
+from tierd.daemon.user_verbs import UserVerbs
 from tierd.storage import ballast
 from tierd.tiering.link import TierLink
 from tierd.tiering.verbs import Outcome, Report, VerbProgress, VerbResult
@@ -37,7 +38,8 @@ class Verbs:
         self._state_dir = state_dir
 
     def handlers(self) -> dict[str, Handler]:
-        return {"status": self._status, "copy": self._copy, "evict": self._evict}
+        own: dict[str, Handler] = {"status": self._status, "copy": self._copy, "evict": self._evict}
+        return {**own, **UserVerbs(self._broker.parts.users).handlers()}
 
     async def _status(self, request: Request, progress: Progress) -> Answer:
         document = await status(self._broker.partitions, self._link)

@@ -1,0 +1,31 @@
+"""What the control socket does for `tierd users`."""
+
+import base64
+
+from tierd.broker.sasl.scram import Credential, Mechanism
+from tierd.broker.sasl.users import Users
+from tierd.web.control import Handler, Outcome, Progress, Request
+
+
+class UserVerbs:
+    """Loop thread only."""
+
+    def __init__(self, users: Users) -> None:
+        self._users = users
+
+    def handlers(self) -> dict[str, Handler]:
+        return {"users": self._all, "change users": self._change}
+
+    async def _all(self, request: Request, progress: Progress) -> Outcome:
+        there = await self._users.all()
+        return Outcome([[user, int(mechanism), one.iterations] for (user, mechanism), one in sorted(there.items())])
+
+    async def _change(self, request: Request, progress: Progress) -> Outcome:
+        kept = {
+            (user, Mechanism(mechanism)): Credential(
+                base64.b64decode(salt), iterations, base64.b64decode(stored), base64.b64decode(server)
+            )
+            for user, mechanism, iterations, salt, stored, server in request["kept"]
+        }
+        await self._users.change(kept, [(user, Mechanism(mechanism)) for user, mechanism in request["dropped"]])
+        return Outcome(None)

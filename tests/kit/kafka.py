@@ -9,7 +9,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import threading
@@ -21,6 +20,7 @@ from queue import Empty, Queue
 
 import pytest
 
+from kit.ports import free_ports
 from tierd.base.ids import Uuid
 from tierd.storage import names
 from tierd.storage.epochs import parse_epochs
@@ -150,7 +150,7 @@ class Kafka:
     def format(self) -> None:
         """Write the configuration and an empty data directory."""
         self.home.mkdir(parents=True, exist_ok=True)
-        self.port, controller = _free_ports(2)
+        self.port, controller = free_ports(2)
         configuration = self.home / "server.properties"
         configuration.write_text("".join(f"{key}={value}\n" for key, value in self._configuration(controller).items()))
         cluster = Uuid(b"\x01" + os.urandom(15))  # an id must not begin with '-' on a command line
@@ -304,11 +304,3 @@ def _ended(kafka: Kafka) -> Iterator[Kafka]:
         kafka.kill()
         raise
     kafka.stop()
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [server.getsockname()[1] for server in sockets]
-    for server in sockets:
-        server.close()
-    return ports

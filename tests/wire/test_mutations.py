@@ -1,4 +1,4 @@
-"""Mutated recorded requests, as many as fit the time: a value or BadFrame, nothing else, and none takes long."""
+"""Mutated recorded requests: a value or BadFrame, nothing else, and none takes long."""
 
 import random
 import time
@@ -13,10 +13,10 @@ from tierd.wire.header import parse_request_header
 from tierd.wire.produce import decode_produce
 from wire.frames import recorded
 
-SECONDS = 20
-AT_LEAST = 10_000
+IN_CI, IN_FULL = 40_000, 1_000_000
 LONGEST_S = 1.0
-"""For frames of a few KiB: nothing that a frame announces may be worked through."""
+"""Of this thread's own work, however busy the machine is; frames are a few KiB: nothing that one announces may be worked
+through."""
 NASTY = [
     b"\0",
     b"\xff",
@@ -60,32 +60,30 @@ def decode(frame: memoryview) -> object:
     return decode_control(header.api_key, header.version, frame[position:])
 
 
-def fuzz(seed: int, seconds: float) -> None:
+def fuzz(seed: int, count: int) -> None:
     dice = random.Random(seed)
     by_version = {(frame.api_key, frame.version): frame.raw[:4096] for frame in recorded("request")}
     frames = list(by_version.values())
     decoded = refused = 0
-    now = time.monotonic()
-    until = now + seconds
-    while now < until or decoded + refused < AT_LEAST:
-        begun = now
+    for _ in range(count):
+        frame = mutate(dice.choice(frames), dice)
+        begun_s = time.thread_time()
         try:
-            decode(memoryview(mutate(dice.choice(frames), dice)))
+            decode(memoryview(frame))
         except BadFrame:
             refused += 1
         else:
             decoded += 1
-        now = time.monotonic()
-        assert now - begun < LONGEST_S
+        assert time.thread_time() - begun_s < LONGEST_S, frame.hex()
     # Both must happen often, or the mutations are too wild or too tame to say anything.
-    assert min(decoded, refused) > (decoded + refused) // 20
+    assert min(decoded, refused) > count // 20
 
 
 def test_mutated_requests_decode_or_are_refused() -> None:
-    fuzz(20261130, SECONDS)
+    fuzz(20261130, IN_CI)
 
 
 @pytest.mark.full
 @pytest.mark.timeout(1200)
 def test_many_more_of_them() -> None:
-    fuzz(random.SystemRandom().randrange(2**32), 600)
+    fuzz(random.SystemRandom().randrange(2**32), IN_FULL)

@@ -1,6 +1,7 @@
 """Builds the sdist and, out of it, the wheel; installs that in a venv of its own and uses it far from the source."""
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -57,7 +58,8 @@ def use(wheel: Path, work: Path) -> None:
 
 
 def run(*command: str, cwd: Path | None = None) -> str:
-    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=cwd).stdout  # noqa: S603
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}  # it would lead to the source
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=cwd, env=env).stdout  # noqa: S603
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 import os
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -25,6 +25,21 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
         report.outcome = "failed"
         report.longrepr = f"skipped, which CI does not allow: {report.longrepr}"
     return report
+
+
+@pytest.fixture
+def figure(record_property: Callable[[str, object], None]) -> Callable[[str], None]:
+    """What it is called with stands at the end of the run."""
+    return lambda text: record_property("figure", text)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    told = [report for reports in terminalreporter.stats.values() for report in reports]
+    for report in told:
+        if isinstance(report, pytest.TestReport) and report.when == "call":
+            for name, text in report.user_properties:
+                if name == "figure":
+                    terminalreporter.write_line(str(text))
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,7 @@
 """The recorded answers of a real Kafka, asked of tierd on the same files: all local, then from the bucket."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -27,7 +27,7 @@ def adopted(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Daemon]:
         yield stack.enter_context(running(tmp_path / "data", remote, *sets, env=env))
 
 
-def test_tierd_answers_as_kafka_did(adopted: Daemon) -> None:
+def test_tierd_answers_as_kafka_did(adopted: Daemon, figure: Callable[[str], None]) -> None:
     recording = golden("kafka") / "final.answers.jsonl"
     local = check(adopted.address, recording)
     print(f"all local\n{local}")
@@ -41,5 +41,8 @@ def test_tierd_answers_as_kafka_did(adopted: Daemon) -> None:
     evicted = check(adopted.address, recording, evicted=True)
     print(f"closed segments in the bucket only\n{evicted}")
 
+    kind = str(adopted.remote).partition(":")[0]
+    for what, report in (("all local", local), ("closed segments in the bucket only", evicted)):
+        figure(f"Kafka's recorded answers, {kind}, {what}: {report.agreed} of {report.asked} agree")
     for report in (local, evicted):
         assert report.agreed == report.asked == 3_812, str(report)

@@ -1,6 +1,6 @@
 """Kafka's own tools, unmodified, in the uses of `kit.tool_uses`."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import confluent_kafka
 import pytest
@@ -24,10 +24,9 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tools]:
         assert daemon.stop() == 0
 
 
-def test_every_use_says_what_kafka_would_say(kafka: Tools, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_use_says_what_kafka_would_say(kafka: Tools, figure: Callable[[str], None]) -> None:
     short = [wrong for use in ALL if (wrong := kafka.use(use)) is not None]
-    with capsys.disabled():
-        print(f"\nKafka's tools: {len(ALL) - len(short)} of {len(ALL)} uses passed")
+    figure(f"Kafka's tools: {len(ALL) - len(short)} of {len(ALL)} uses passed")
     assert not short, "\n".join(short)
 
 

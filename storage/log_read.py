@@ -52,6 +52,32 @@ class LogReader:
         """
         if offset >= stop:
             return EMPTY_SLICE
+        at = self._segments.find(offset)
+        segment = self._segments[at]
+        start = segment.hints.get(offset)
+        if start is not None and segment.checked and start + max_bytes < segment.size_bytes:
+            next_base = self._segments.next_base(at)
+            if stop >= (log_end if next_base is None else next_base):
+                return self._onwards(segment, at, offset, start, max_bytes, log_end, committed=committed)
+        return self._anywhere(offset, max_bytes, stop, log_end, committed=committed)
+
+    def _onwards(
+        self, segment: Segment, at: int, offset: int, start: int, max_bytes: int, log_end: int, *, committed: bool
+    ) -> LogSlice:
+        """The usual read: from where an earlier one stopped, within one segment all of which may be read."""
+        handle = segment.handle
+        fd = handle.acquire()
+        try:
+            end = self._cut(segment, fd, start, start + max_bytes, segment.size_bytes, first=True)
+            aborted = self.aborted(offset, self._bound(at, end, log_end)) if committed else ()
+        except BaseException:
+            handle.release()
+            raise
+        return LogSlice(
+            (tuple.__new__(FileSpan, (fd, start, end - start)),), end - start, aborted, None, handle.release
+        )
+
+    def _anywhere(self, offset: int, max_bytes: int, stop: int, log_end: int, *, committed: bool) -> LogSlice:
         handles: list[FileHandle] = []
         try:
             spans, at = self._spans(offset, max_bytes, stop, log_end, handles)
@@ -132,6 +158,16 @@ class LogReader:
 
     def _cut(self, segment: Segment, fd: int, start: int, limit: int, end: int, *, first: bool) -> int:
         """The last end of a batch at or before *limit*; with *first* after one batch at least."""
+        begin = max(start, self._entries(segment).floor_position(limit))
+        if begin > start or not first:
+            # What the index leads to nearly always goes beyond the limit: its head alone says so.
+            head = os.pread(fd, _HEAD_BYTES, begin)
+            if len(head) == _HEAD_BYTES:
+                base, length, magic, delta = _HEAD.unpack(head)
+                size = length + LENGTH_END
+                if magic == MAGIC and delta >= 0 and size >= HEADER_BYTES and limit < begin + size <= end:
+                    segment.hint(base, begin)
+                    return begin
 
         def look(entries: OffsetEntries) -> int:
             begin = max(start, entries.floor_position(limit))

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from tierd.base.ids import PartitionId, TopicPartition
 from tierd.config.topic import TopicSettings
@@ -48,9 +49,8 @@ class PartitionView:
     """Compaction is about to replace closed segments: none may be copied until this is False again."""
 
 
-@dataclass(frozen=True, slots=True)
-class FileSpan:
-    """Bytes [position, position + length) of an open file."""
+class FileSpan(NamedTuple):
+    """Bytes [position, position + length) of an open file. A tuple because a fetch makes one each time."""
 
     fd: int
     position: int

@@ -9,7 +9,7 @@ import pytest
 from broker.client import Client, batch
 from broker.file_tier import FileTier
 from broker.running import Running, running
-from tierd.broker.fetch import MOST_REMOTE, ROWS_A_TURN
+from tierd.broker.fetch_pass import MOST_REMOTE, ROWS_A_TURN
 from tierd.wire.errors import ErrorCode
 from tierd.wire.fetch import MOST_ROWS
 

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Protocol
 
 from tierd.base.session import Session
+from tierd.broker.fetch_again import FetchAgain
 from tierd.broker.host import Host, Sock, Swept
 from tierd.broker.receiving import Got, Incoming
 from tierd.broker.sending import Outgoing, Pumped, ReadFailed, Reply
@@ -53,6 +54,7 @@ class Connection:
         "_writing",
         "admitted",
         "by_password",
+        "fetched",
         "incoming",
         "open",
         "peer",
@@ -84,6 +86,8 @@ class Connection:
         """Whether its client is a user whose password is kept here."""
         self.produced: ProduceShapes | None = None
         """What the Produce requests of this client look like, once it has sent one."""
+        self.fetched: FetchAgain | None = None
+        """What its last Fetch was like, if it was of a common form."""
         self.swept = Swept()
 
     def _sides(self, sock: Any, max_frame_bytes: int) -> "tuple[Incoming[Connection], Outgoing]":
@@ -259,7 +263,8 @@ class Connection:
             self._flush(ready)
             ready.clear()
         if isinstance(answer, (bytes, list)):
-            return self._sent(self._out.send(answer))
+            state = self._out.send(answer)
+            return (state is Pumped.DONE and not self._writing) or self._sent(state)
         self._task = self._host.loop.create_task(answer)
         self._task.add_done_callback(self._answered)
         return False

@@ -52,18 +52,16 @@ class Dispatch:
         self._long_answers = asyncio.Semaphore(_LONG_AT_A_TIME)
 
     def __call__(self, frame: memoryview, connection: Connection) -> Answer:
-        shapes = connection.produced
-        if shapes is not None:
-            answer = self._produce.again(frame, shapes, connection.session)
-            if answer is not None:
-                self._counters.requests[_PRODUCE] += 1
-                return answer
+        answer = self._again(frame, connection)
+        if answer is not None:
+            return answer
         header, position = parse_request_header(frame, connection.session)
         key = header.api_key
         self._counters.requests[key] += 1
         if not is_served(key, header.version):
             return self._unserved(header)
         if key == _PRODUCE:
+            shapes = connection.produced
             if shapes is None:
                 shapes = connection.produced = ProduceShapes()
             return self._produce(header, frame, position, shapes, connection.hold_frame)
@@ -71,11 +69,22 @@ class Dispatch:
             connection.hold_frame()
             return self._long(header, frame, position, connection)
         if key == _FETCH:
-            return self._fetch(header, frame, position)
+            return self._fetch(header, frame, position, connection)
         request = decode_control(key, header.version, frame[position:])
         if key == _API_VERSIONS:
             return _encoded(header, api_versions(header.version))
         return self._answer(header, request)
+
+    def _again(self, frame: memoryview, connection: Connection) -> Answer:
+        """The short way for a request like one before it on its connection; None when the usual way must decide."""
+        fetched, produced = connection.fetched, connection.produced
+        if fetched is not None and (reply := fetched.answer(frame, connection.session)) is not None:
+            self._counters.requests[_FETCH] += 1
+            return reply
+        if produced is not None and (answer := self._produce.again(frame, produced, connection.session)) is not None:
+            self._counters.requests[_PRODUCE] += 1
+            return answer
+        return None
 
     async def _answer(self, header: RequestHeader, request: RequestPayload) -> Reply:
         if header.api_key == _API_VERSIONS:

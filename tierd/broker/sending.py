@@ -28,6 +28,7 @@ PROBE_BYTES = 128 * 1024
 COLD_BYTES = 1024 * 1024
 """Read by a thread at once when not in the page cache."""
 _READ_BYTES = 256 * 1024
+_ONE_SLICE = 3  # parts of an answer with records of one partition: what stands before them, they, what follows
 
 
 class Pumped(Enum):
@@ -101,6 +102,8 @@ class Outgoing:
     def send(self, reply: Reply) -> Pumped:
         """Queue *reply* and send what the socket takes. Raises OSError when the peer is gone."""
         if not isinstance(reply, bytes):
+            if len(reply) == _ONE_SLICE and type(found := reply[1]) is LogSlice and self._goes_at_once(found):
+                return self._send_records(reply[0], found, reply[2])  # type: ignore[arg-type]
             body = sum([part.length for part in reply if type(part) is LogSlice])
             data = self._inlined(reply) if body <= INLINE_BYTES else None
             if data is None:
@@ -175,9 +178,29 @@ class Outgoing:
             elif part:
                 self.items.append(part)
 
-    def _send_now(self, data: bytes) -> Pumped:
+    def _goes_at_once(self, found: LogSlice) -> bool:
+        return len(found.spans) == 1 and found.length > INLINE_BYTES and not self.items
+
+    def _send_records(self, head: bytes, found: LogSlice, tail: bytes) -> Pumped:
+        """An answer with records out of one file, as most are: what the socket does not take now is queued."""
+        span = found.spans[0]
+        state = self._send_now(head, socket.MSG_MORE)
+        if state is Pumped.DONE:
+            self._turn_stop = self.sent_bytes + self.turn_bytes
+            try:
+                state = self._send_span(span)
+            except OSError:
+                self.items.append(found)  # for `drop`
+                raise
+            if state is Pumped.DONE:
+                found.release()
+                return self._send_now(tail)
+        self.items.extend((span, found, tail))
+        return state
+
+    def _send_now(self, data: bytes, flags: int = 0) -> Pumped:
         try:
-            sent = self._sock.send(data)
+            sent = self._sock.send(data, flags)
         except (BlockingIOError, InterruptedError):
             sent = 0
         self.sent_bytes += sent

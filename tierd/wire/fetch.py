@@ -40,6 +40,7 @@ _ABORTED: Final = struct.Struct(">qq")
 _THROTTLE_ERROR_SESSION: Final = struct.Struct(">ihi")
 _NO_REPLICA: Final = I32.pack(-1)
 _NO_ABORTED: Final = b"\0" + _NO_REPLICA
+_NONE_ABORTED: Final = b"\1" + _NO_REPLICA
 MOST_ROWS: Final = 100_000
 """Topics and partitions in one request. Kafka has no such limit; a row of some 30 bytes becomes 250 in memory."""
 
@@ -255,7 +256,7 @@ def _encode_flexible(
                 -1 if stable is None else stable,
                 -1 if start is None else start,
             )
-            out += (_NO_ABORTED if aborted is None else _compact_aborted(aborted)) + uvarint(length + 1)
+            out += aborted_rows(aborted) + uvarint(length + 1)
             if length > 0:
                 records_bytes += length
                 out = bytearray()
@@ -283,7 +284,10 @@ def _encode_legacy(
     return chunks, records_bytes
 
 
-def _compact_aborted(aborted: Sequence[Aborted]) -> bytes:
+def aborted_rows(aborted: Sequence[Aborted] | None) -> bytes:
+    """What stands between the offsets of a partition and its records, from version 12 on."""
+    if not aborted:
+        return _NO_ABORTED if aborted is None else _NONE_ABORTED
     rows = b"".join([_ABORTED.pack(txn.producer_id, txn.first_offset) + b"\0" for txn in aborted])
     return uvarint(len(aborted) + 1) + rows + _NO_REPLICA
 

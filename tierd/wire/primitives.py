@@ -119,6 +119,8 @@ def uvarint(value: int) -> bytes:
     """The bytes of a varint; ValueError when negative."""
     if 0 <= value < 0x100:
         return _SMALL[value]
+    if 0x4000 <= value < 0x200000:  # the records of most fetches
+        return bytes((value & 0x7F | 0x80, value >> 7 & 0x7F | 0x80, value >> 14))
     if value < 0:
         raise ValueError(f"unsigned varint of {value}")
     out = bytearray()

@@ -15,8 +15,7 @@ from wire.frames import recorded
 
 IN_CI, IN_FULL = 40_000, 1_000_000
 LONGEST_S = 1.0
-"""Of this thread's own work, however busy the machine is; frames are a few KiB: nothing that one announces may be worked
-through."""
+"""Of this thread's own work, on however busy a machine: nothing that a small frame announces may be worked through."""
 NASTY = [
     b"\0",
     b"\xff",

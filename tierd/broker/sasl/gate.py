@@ -52,7 +52,7 @@ class SaslGate:
         self._mechanism = ""
         self._exchange: Exchange | None = None
         self._known: Principal | None = None  # before it authenticates again
-        self._refusal: AuthenticationFailed | None = None
+        self._changed = False  # it chose another mechanism than before
         self._expires_ms: int | None = None  # monotonic
         self._begun_ms = -AGAIN_AFTER_MS
 
@@ -71,13 +71,23 @@ class SaslGate:
             if header.api_key == _HANDSHAKE and self._state in (_State.FIRST, _State.HANDSHAKE):
                 request: Any = decode_control(header.api_key, header.version, frame[position:])
                 return self._handshake(header, request.mechanism, connection)
-            if header.api_key == _AUTHENTICATE and self._state is _State.TOKENS:
+            if header.api_key == _AUTHENTICATE and self._state is _State.TOKENS and not self._changed:
                 request = decode_control(header.api_key, header.version, frame[position:])
                 return self._token(header, bytes(request.auth_bytes), connection)
         elif header.api_key == _VERSIONS and self._state is _State.FIRST:
             return self._serve(frame, connection)  # It says which version it may be.
-        error = AuthenticationFailed(f"a request with API key {header.api_key} before it is authenticated")
-        return self._failed(error, connection, None)
+        return self._out_of_turn(header, connection)
+
+    def _out_of_turn(self, header: RequestHeader, connection: Connection) -> Answer:
+        """Once tokens are due Kafka says what is wrong; of all that a client could send, these two are worth it."""
+        answer = None
+        if self._state is _State.TOKENS and not self._changed and is_served(header.api_key, header.version):
+            if header.api_key == _HANDSHAKE:
+                answer = _encoded(header, error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=())
+            elif header.api_key == _VERSIONS:
+                answer = _encoded(header, error_code=ErrorCode.ILLEGAL_SASL_STATE)
+        why = "another mechanism than before" if self._changed else f"API key {header.api_key} is not for now"
+        return self._failed(AuthenticationFailed(why), connection, answer)
 
     def _admitted(self, frame: memoryview, connection: Connection) -> Answer:
         if self._expires_ms is not None and self._side.clock.monotonic_ms() > self._expires_ms:
@@ -106,13 +116,9 @@ class SaslGate:
         if exchange is None:
             error = AuthenticationFailed(f"mechanism {mechanism[:40]!r} is not enabled")
             return self._failed(error, connection, answer)
-        if self._known is not None and mechanism != self._mechanism:
-            told = (
-                f"SASL mechanism '{mechanism}' requested by client is not supported for re-authentication of "
-                f"mechanism '{self._mechanism}'"
-            )
-            self._refusal = AuthenticationFailed("another mechanism than before", told=told)
-        self._mechanism = mechanism if self._known is None else self._mechanism
+        # Kafka answers the handshake all the same, and refuses what comes next.
+        self._changed = self._known is not None and mechanism != self._mechanism
+        self._mechanism = mechanism
         self._exchange = exchange
         self._state = _State.RAW_TOKENS if header.version == 0 else _State.TOKENS
         return answer
@@ -126,7 +132,7 @@ class SaslGate:
             reply = _encoded(header, error_code=code, error_message=message, auth_bytes=b"")
             return await self._failed(error, connection, reply)
         more = {} if header.version == 0 else {"session_lifetime": lifetime_ms or 0}
-        return _encoded(header, error_code=ErrorCode.NONE, error_message=None, auth_bytes=answer, **more)
+        return _encoded(header, error_code=ErrorCode.NONE, error_message="", auth_bytes=answer, **more)
 
     async def _raw_token(self, token: bytes, connection: Connection) -> Reply | None:
         try:
@@ -139,8 +145,6 @@ class SaslGate:
         """The answer, and how long the client may stay now that it is known. Raises AuthenticationFailed."""
         exchange = self._exchange
         assert exchange is not None
-        if self._refusal is not None:
-            raise self._refusal
         try:
             answer = await exchange.step(token)
         except AuthenticationFailed:
@@ -152,7 +156,8 @@ class SaslGate:
     def _admit(self, exchange: Exchange, user: str, connection: Connection) -> int | None:
         principal = Principal(USER, user)
         if self._known is not None and principal != self._known:
-            told = f"Cannot change principals during re-authentication from {self._known}: {principal}"
+            was, now = (str(one).replace(":", ".", 1) for one in (self._known, principal))  # as Kafka writes it
+            told = f"Cannot change principals during re-authentication from {was}: {now}"
             raise AuthenticationFailed("another user than before", told=told, user=user)
         lifetime_ms = self._side.lifetime_ms(exchange.expires_ms)
         connection.session = replace(connection.session, principal=principal)

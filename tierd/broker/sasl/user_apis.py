@@ -51,8 +51,9 @@ class UserApis:
         by_user: dict[str, list[Fields]] = {}
         for (user, mechanism), one in sorted(kept.items()):
             by_user.setdefault(user, []).append({"mechanism": int(mechanism), "iterations": one.iterations})
-        asked = Counter([row.name for row in request.users] if request.users else by_user)
-        return {"error_code": ErrorCode.NONE, "results": [_described(user, n, by_user) for user, n in asked.items()]}
+        asked = Counter([row.name for row in request.users or ()] or list(by_user))
+        rows = [_described(user, n, by_user) for user, n in asked.items()]
+        return {"error_code": ErrorCode.NONE, "error_message": "", "results": rows}
 
     async def _alter(self, header: RequestHeader, request: Any) -> Fields:
         try:
@@ -75,7 +76,7 @@ def _result(user: str, code: ErrorCode, text: str | None) -> Fields:
 
 
 def _described(user: str, times: int, by_user: dict[str, list[Fields]]) -> Fields:
-    code, text = ErrorCode.NONE, None
+    code, text = ErrorCode.NONE, ""
     if times > 1:
         code = ErrorCode.DUPLICATE_RESOURCE
         text = f"Cannot describe SCRAM credentials for the same user twice in a single request: {user}"

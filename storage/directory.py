@@ -301,6 +301,7 @@ class LogDirectory:
     def withdraw(self, tp: TopicPartition) -> Leaving:
         """A log of `logs` no more, its descriptors given back; its directory is still to be doomed."""
         self.logs[tp].close()
+        self.logs[tp].forget()
         return self._leaving(tp)
 
     def let_go(self, tp: TopicPartition) -> None:

@@ -42,6 +42,8 @@ class FlushJob:
     """Set when the name of the partition's directory itself may not be durable yet."""
     stable: int | None = None
     """Last stable offset once all of it is on the disk; None when the job leaves some of the log out."""
+    also: Callable[[], None] | None = field(default=None, repr=False)
+    """To be done in the same thread; raises nothing."""
     failed: bool = False
     put_off: bool = False
     """Not done, for want of a descriptor; a later job has the same to do."""
@@ -49,6 +51,8 @@ class FlushJob:
     def run(self) -> None:
         """Call in a thread, once. Raises StorageFailed: after a failed fsync the kernel has forgotten the bytes, so
         trying again would prove nothing. FlushPutOff when a file could not be opened, for want of a descriptor."""
+        if self.also is not None:
+            self.also()
         try:
             for path in self._files:
                 self._fsync(path, self._disk.fsync_file)

@@ -30,6 +30,7 @@ from tierd.storage.roll import remove_files
 from tierd.storage.segment import Segment, is_sealed, read_aborted, read_indexes
 from tierd.storage.segments import Segments
 from tierd.storage.snapshots import Snapshots
+from tierd.storage.txn_listed import TxnListed
 
 _LOG = (Suffix.LOG, Mark.NONE)
 
@@ -45,6 +46,8 @@ class LoadedLog:
     log_start: int
     log_end: int
     recovery_point: int
+    listed: TxnListed
+    """Segments that are known to have a `.txnindex`."""
     cuts: list[Cut] = field(default_factory=list)
     forgetful: bool = False
     """No file tells of the producers or epochs of batches below the first local segment."""
@@ -103,6 +106,7 @@ class _Loader:
         self._meter = meter
         self._now_ms = context.clock.now_ms()
         self._gaps = context.set_aside.gap_file(name, topic_id)
+        self._listed = context.set_aside.txn_listed(name, topic_id)
 
     def load(self) -> LoadedLog:
         files = tidy(self._directory, self._disk)
@@ -115,6 +119,8 @@ class _Loader:
         lineage = Lineage.load(self._directory, self._disk)
         log_end = self._open_active(segments.active, files) if self._given.clean else None
         first = len(segments) if log_end is not None else self._first_to_recover(segments)
+        for i in range(first):  # one that is missing is made again on first use
+            segments[i].has_txn_index |= segments[i].base in self._listed.bases
         self._rebuild_missing_indexes(segments, files, first)
         rebuilt = lineage is None
         if lineage is None:
@@ -137,7 +143,16 @@ class _Loader:
         log_start = self._log_start(segments.first.base)
         forgetful = segments.first.base > 0 and (rebuilt or not remembered)
         return LoadedLog(
-            segments, recovery.producers, lineage, snapshots, log_start, log_end, point, recovery.cuts, forgetful
+            segments,
+            recovery.producers,
+            lineage,
+            snapshots,
+            log_start,
+            log_end,
+            point,
+            self._listed,
+            recovery.cuts,
+            forgetful,
         )
 
     def _note_vanished(self, files: PartitionFiles) -> None:
@@ -186,10 +201,12 @@ class _Loader:
         found = snapshots.newest(start, self._now_ms, self._name, self._context.set_aside)
         producers = found[1] if found is not None and found[0] == start else Producers()
         snapshots.sweep({start})
-        return LoadedLog(Segments([segment]), producers, lineage, snapshots, start, start, start)
+        return LoadedLog(Segments([segment]), producers, lineage, snapshots, start, start, start, self._listed)
 
     def _open_active(self, segment: Segment, files: PartitionFiles) -> int | None:
         """Take the active segment as a clean stop left it; the log end, or None when something does not fit."""
+        if segment.base in self._listed.bases and not segment.has_txn_index:
+            return None
         try:
             loaded = read_indexes(segment, None)
             builder = IndexBuilder(segment.base)

@@ -43,6 +43,7 @@ class Log(ReadableLog):
         super().__init__(context, name, topic_id, directory, settings, loaded)
         self._where = str(name)
         self._snapshots = loaded.snapshots
+        self._listed = loaded.listed
         self.compaction = Compaction(self, self._segments, self._snapshots, context, lambda: self._producers)
         self.failed: str | None = None
         """Why the log takes no more appends, after a write or flush whose outcome is unknown."""
@@ -254,6 +255,8 @@ class Log(ReadableLog):
         job = self._durable.job(self._segments, self._context.disk, active_to=self.log_end if active else None)
         if job is not None and job.upto == self.log_end:
             job.stable = self._stable
+        if job is not None and job.sealed > self._durable.sealed:
+            job.also = self._listed.update(segment.base for segment in self._segments.closed if segment.has_txn_index)
         return job
 
     def flush_due(self, now_monotonic_ms: int) -> bool:
@@ -327,7 +330,13 @@ class Log(ReadableLog):
         active.seal(self._context.disk)
         if self.log_end > self._segments.first.base and self.log_end not in self._snapshots:
             self._snapshots.write(self.log_end, self._producers)
-        return self._durable.job(self._segments, self._context.disk, active_to=self.log_end, closing=True)
+        job = self._durable.job(self._segments, self._context.disk, active_to=self.log_end, closing=True)
+        also = self._listed.update(segment.base for segment in self._segments if segment.has_txn_index)
+        if job is not None:
+            job.also = also
+        elif also is not None:
+            also()
+        return job
 
     # -- another data directory --
 
@@ -353,6 +362,10 @@ class Log(ReadableLog):
         self.compaction = self.compaction.rehomed(context)
         self._durable.rehome(self.log_end, self._segments.active.base)
         self.high_watermark, self.last_stable = self.log_end, self._stable
+
+    def forget(self) -> None:
+        """It is to be deleted: nothing of it stays in the state directory that only it needs."""
+        self._listed.forget()
 
     def close(self) -> None:
         """Give back the descriptors; slices that are out keep theirs."""

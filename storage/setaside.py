@@ -13,7 +13,10 @@ from tierd.base.ids import TopicPartition, Uuid
 from tierd.storage.folders import make_folder
 from tierd.storage.gaps import GapFile
 from tierd.storage.names import partition_directory
+from tierd.storage.txn_listed import TxnListed
 
+TXN_LISTED = "txnindexes"
+"""Folder beside that of what is set aside."""
 _PIECE_BYTES = 1024 * 1024
 
 
@@ -54,6 +57,11 @@ class SetAside:
     def gap_file(self, tp: TopicPartition, topic_id: Uuid) -> GapFile:
         """Where the offsets are written down that the partition has lost."""
         return GapFile(self._root, self._disk, tp, topic_id)
+
+    def txn_listed(self, tp: TopicPartition, topic_id: Uuid) -> TxnListed:
+        """Which segments of the partition have a transaction index."""
+        folder = self._root.parent / TXN_LISTED / partition_directory(tp)
+        return TxnListed(folder / f"{topic_id}.json", self._disk)
 
     def _copy(self, tp: TopicPartition, name: str, fd: int, position: int, stop: int) -> Path:
         folder = self._folder(tp)

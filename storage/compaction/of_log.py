@@ -4,16 +4,19 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from tierd.base.errors import CorruptFile
 from tierd.storage.compaction.batches import LastBatch
 from tierd.storage.compaction.job import CleanedGroup, CleanJob, CleanReport, Source
 from tierd.storage.compaction.plan import CleanPlan, cleanable, plan_clean
 from tierd.storage.compaction.swap import swap_in
+from tierd.storage.compaction.transactions import UNNAMED
 from tierd.storage.context import LogContext
 from tierd.storage.errors import StorageFailed
 from tierd.storage.header import HEADER_BYTES, parse_header
 from tierd.storage.producers import Producers
 from tierd.storage.segments import Segments
 from tierd.storage.snapshots import Snapshots
+from tierd.storage.txn_rebuild import find_aborted
 from tierd.storage.txnindex import AbortedEntry
 from tierd.storage.view import SegmentView
 
@@ -112,6 +115,18 @@ class Compaction:
         """All swaps of a cleaning are durable."""
         self.cleaned_to = max(self.cleaned_to or 0, report.cleaned_to)
         self.finished_ms, self.problem = self._context.clock.now_ms(), None
+
+    def unindexed(self, error: CorruptFile) -> Callable[[], bool] | None:
+        """What finds out, in any thread, whether the cleaning met *error* only since a segment's `.txnindex` is missing
+        altogether; None when it did not. It raises CorruptFile, OSError."""
+        segment = self._segments[self._segments.find(error.position)]
+        if error.reason != UNNAMED or segment.has_txn_index:
+            return None
+        return lambda: bool(find_aborted(segment.directory, segment.base, segment.size_bytes))
+
+    def expect_index(self, error: CorruptFile) -> None:
+        """There must be one: it is made again on its next use."""
+        self._segments[self._segments.find(error.position)].has_txn_index = True
 
     def _aborted(self, start: int, stop: int) -> tuple[AbortedEntry, ...]:
         """Aborted transactions that reach into [start, stop), wherever their markers are."""

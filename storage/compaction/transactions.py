@@ -13,6 +13,9 @@ from tierd.storage.header import BatchHeader
 from tierd.storage.records import iter_records
 from tierd.storage.txnindex import AbortedEntry
 
+UNNAMED = "no .txnindex names the transaction that is aborted here"
+"""Reason of a CorruptFile whose position is the offset of the marker."""
+
 
 class _Open:
     """An aborted transaction that the walk is in."""
@@ -60,7 +63,7 @@ class Transactions:
         if kind == ControlType.ABORT:
             aborted = self._aborted.pop(header.producer_id, None)
             if aborted is None and header.producer_id in self._committed:
-                raise CorruptFile(where, header.base_offset, "no .txnindex names the transaction that is aborted here")
+                raise CorruptFile(where, header.base_offset, UNNAMED)
             return aborted is None or not aborted.met
         if kind == ControlType.COMMIT:
             if header.producer_id not in self._committed:

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from kit.clock import FakeClock
-from kit.compaction import COMPACTED, flush
+from kit.compaction import COMPACTED, flush, records
 from kit.keyed import History
 from kit.logs import Place
 from tierd.base.errors import CorruptFile, RemoteUnavailable
@@ -22,6 +22,7 @@ from tierd.storage.compaction.cleaner import Cleaner
 from tierd.storage.compaction.job import CleanedGroup, CleanJob, CleanReport
 from tierd.storage.directory import LogDirectory
 from tierd.storage.disk import PosixDisk
+from tierd.storage.names import Suffix
 from tierd.storage.view import PartitionView
 
 TOPIC = Uuid(bytes(range(16)))
@@ -126,6 +127,22 @@ class Bench:
 
 def cleaned(partition: Partition) -> bool:
     return partition.log.compaction.cleaned_to == partition.log.view().active_base
+
+
+def test_a_lost_transaction_index_holds_nothing_up(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, COMPACTED)
+    [partition] = bench.partitions
+    log, indexes = partition.log, sorted(partition.log.directory.glob("*.txnindex"))
+    assert indexes
+    for segment, path in ((one, one.path(Suffix.TXN_INDEX)) for one in log._segments.closed):
+        path.unlink(missing_ok=True)
+        segment.has_txn_index = False  # as a start finds it that has no list either
+        log._context.indexes.forget(segment)
+    bench.drive(lambda: cleaned(partition))
+    assert bench.counters.cleanings_failed == 0
+    assert len(bench.worker.jobs) > 1
+    left = {record.key: record.value for record in records(log.directory)}
+    assert {key: value for key, value in left.items() if value is not None} == bench.histories[0].known()
 
 
 def test_all_compacted_partitions_get_clean_and_no_other(tmp_path: Path) -> None:

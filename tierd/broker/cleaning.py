@@ -136,11 +136,28 @@ class Cleaning:
                 await self._work(partition, plan, remote)
         except _Stopping:
             return
+        except CorruptFile as error:
+            if not await self._mended(partition, error):
+                self._failed(partition, error)
         except (TierdError, OSError) as error:  # TimeoutError is an OSError
             self._failed(partition, error)
         finally:
             compaction.running = False
             partition.tell(self._tier)
+
+    async def _mended(self, partition: Partition, error: CorruptFile) -> bool:
+        """Whether what stopped the cleaning is known now and will not stop the next one: a `.txnindex` that is gone."""
+        look = partition.log.compaction.unindexed(error)
+        if look is None:
+            return False
+        try:
+            found = await asyncio.get_running_loop().run_in_executor(None, look)
+        except (CorruptFile, OSError) as another:
+            log.error("a transaction index is missing", extra={"partition": str(partition), "why": str(another)})
+            return False
+        if found:
+            partition.log.compaction.expect_index(error)
+        return found
 
     async def _held(self, partition: Partition) -> RemotePartition | None:
         """Wait until nothing of it is being copied; what the bucket has of it."""

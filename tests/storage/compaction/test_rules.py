@@ -1,5 +1,6 @@
 """What stays and what goes, rule by rule."""
 
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from tierd.storage.disk import PosixDisk
 from tierd.storage.header import TRANSACTIONAL
 from tierd.storage.log import Log
 from tierd.storage.records import Record
+from tierd.storage.setaside import TXN_LISTED
 
 DAY_MS = 86_400_000
 Row = tuple[str | None, str | None]
@@ -208,12 +210,29 @@ def test_an_abort_that_no_index_names_stops_the_cleaning(writer: Writer) -> None
     writer.directory.close(clean=True)
     (index,) = writer.log.directory.glob("*.txnindex")
     index.unlink()
+    shutil.rmtree(writer.place.set_aside.parent / TXN_LISTED)
     writer.directory = writer.place.open()
     writer.log = writer.directory.logs[TP]
     writer.log.begin(1, 0)
     with pytest.raises(CorruptFile, match="names the transaction"):
         writer.clean()
     assert writer.left()[:2] == [(0, "a", "1"), (1, "a", "2")]
+
+
+def test_an_index_that_is_missed_is_made_again_first(writer: Writer) -> None:
+    writer.put(("a", "1"))
+    writer.put(("a", "2"), producer=(8, 0, 0), txn=True)
+    writer.end(8, 1, ControlType.ABORT)
+    writer.log.roll()
+    writer.put(("other", "x"))
+    writer.directory.close(clean=True)
+    (index,) = writer.log.directory.glob("*.txnindex")
+    index.unlink()
+    writer.directory = writer.place.open()
+    writer.log = writer.directory.logs[TP]
+    writer.log.begin(1, 0)
+    assert writer.clean()
+    assert writer.left()[0] == (0, "a", "1")
 
 
 def test_an_aborted_transaction_ends_at_its_marker(writer: Writer) -> None:

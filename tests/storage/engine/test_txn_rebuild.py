@@ -1,5 +1,6 @@
 """A `.txnindex` that is damaged is made again from the log: readers see what they saw."""
 
+import json
 import os
 import random
 from collections.abc import Callable
@@ -7,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from kit.logs import T0, Opened, batch, slice_bytes
+from kit.compaction import flush
+from kit.logs import T0, TP, Opened, batch, slice_bytes
 from tierd.base.errors import CorruptFile
 from tierd.storage.log import Log
+from tierd.storage.setaside import TXN_LISTED
 from tierd.storage.txn_rebuild import find_aborted
 from tierd.storage.txnindex import ENTRY_BYTES, parse_txn_index
 from tierd.storage.view import AbortedTxn
@@ -133,3 +136,39 @@ def test_one_that_vanishes_comes_back(damaged: Opened) -> None:
     everything(log)
     assert victim.read_bytes() == good
     assert len(good) % ENTRY_BYTES == 0
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("which", [0, 1, 2, -1])
+def test_one_that_is_missing_at_a_start_is_made_again(damaged: Opened, which: int, clean: bool) -> None:
+    log = damaged.log
+    before = everything(log)
+    flush(log)
+    damaged.directory.close(clean=clean)
+    victim = sorted(log.directory.glob("*.txnindex"))[which]
+    good = victim.read_bytes()
+    victim.unlink()
+    log = damaged.again()
+    assert everything(log) == before
+    assert victim.read_bytes() == good
+
+
+def test_the_list_follows_the_segments_and_goes_with_the_log(damaged: Opened) -> None:
+    log, folder = damaged.log, damaged.place.set_aside.parent / TXN_LISTED / str(TP)
+    flush(log)
+    [path] = folder.iterdir()
+
+    def there() -> list[int]:
+        return sorted(int(one.stem) for one in log.directory.glob("*.txnindex"))
+
+    assert json.loads(path.read_bytes()) == there() == [segment.base for segment in log.closed()]
+    log.move_log_start(log.closed()[1].base)
+    damaged.directory.close(clean=True)
+    assert json.loads(path.read_bytes()) == there()
+    path.write_text("[1, {}]")
+    assert everything(damaged.again())
+    damaged.directory.close(clean=True)
+    assert json.loads(path.read_bytes()) == there()
+    damaged.again()
+    damaged.directory.remove(TP)
+    assert not path.exists()

@@ -23,7 +23,7 @@ class Client:
     def __init__(self, address: tuple[str, int], host: str = "") -> None:
         """*host*: the address that it comes from, of those that this machine has."""
         self._sock = socket.create_connection(address, source_address=(host, 0))
-        self._sock.settimeout(20)
+        self._sock.settimeout(60)
         self._number = 0
 
     def __enter__(self) -> "Client":

@@ -63,4 +63,4 @@ def echo(frame: memoryview, connection: Connection) -> Answer:
 
 
 def run(scenario: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(scenario, 20))
+    asyncio.run(asyncio.wait_for(scenario, 60))

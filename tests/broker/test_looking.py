@@ -169,7 +169,7 @@ def test_a_stop_waits_for_what_was_received(tmp_path: Path) -> None:
         wait_until_asked(broker, held)
         stopping = asyncio.run_coroutine_threadsafe(broker.broker.stop(), broker._loop)
         broker.call(held.may.set)
-        stopping.result(20)
+        stopping.result(60)
         assert broker.log("t").log_end == SHORT_RECORDS + 1
 
 

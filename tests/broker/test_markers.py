@@ -102,7 +102,7 @@ def test_a_tools_marker_of_a_later_epoch_does_not_keep_the_coordinators_out(
         found = await broker.broker.parts.transactions.describe("x")
         return None if found is None else found.state
 
-    broker.run(asyncio.wait_for(ended(), 10))
+    broker.run(asyncio.wait_for(ended(), 60))
 
 
 def test_refusals(broker: Running, client: Client) -> None:

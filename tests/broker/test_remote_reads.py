@@ -123,7 +123,7 @@ def test_a_read_that_is_given_up_while_it_waits_lets_the_next_one_in(monkeypatch
         assert not second.done()
         held.release()
         second.cancel()  # just when its turn has come
-        (await asyncio.wait_for(third, 20)).release()
+        (await asyncio.wait_for(third, 60)).release()
         assert reads.room.used == 0
 
     asyncio.run(run())

@@ -90,7 +90,7 @@ def test_nobody_else_waits_for_the_disk_while_records_are_deleted(broker: Runnin
         disk.threads.clear()
         stand_still(disk, "asyncio")
         send_delete_records(one, range(50), 2)
-        assert disk.stands.wait(20)
+        assert disk.stands.wait(60)
         ask(other)
         assert other.produce("t", batch(1)).base_offset == 3
         assert other.list_offsets("t", -2).offset == 0, "not durable yet"
@@ -123,12 +123,12 @@ def test_nobody_waits_for_the_disk_while_retention_is_at_work(broker: Running, d
         disk.threads.clear()
         stand_still(disk, "asyncio")
         working = asyncio.run_coroutine_threadsafe(works[way](), broker._loop)
-        assert disk.stands.wait(20)
+        assert disk.stands.wait(60)
         ask(client)
         assert offsets_of(client.fetch("t", 0).records)[0] == 0
         assert client.produce("t", batch(1)).base_offset == 60
         disk.go.set()
-        working.result(20)
+        working.result(60)
         assert partition.log.local_start == target
         assert client.list_offsets("t", -2).offset == (0 if way == WAYS[2] else target)
         assert broker._thread.ident not in disk.threads
@@ -141,7 +141,7 @@ def test_records_of_a_topic_that_is_deleted_meanwhile(broker: Running, disk: Slo
         one.produce("t", batch(3))
         stand_still(disk, "asyncio")
         send_delete_records(one, [0], 2)
-        assert disk.stands.wait(20)
+        assert disk.stands.wait(60)
         send_delete(other, "t")
         while broker.partitions.get("t", 0) is not None:
             pass
@@ -160,7 +160,7 @@ def test_a_checkpoint_that_comes_in_between_takes_nothing_back(broker: Running, 
         one.produce("t", batch(3))
         stand_still(disk, "asyncio")
         send_delete_records(one, [0], 2)
-        assert disk.stands.wait(20)
+        assert disk.stands.wait(60)
         write = broker.call(broker.directories[0].checkpoint_job)
         disk.go.set()
         assert deleted_records(one) == [(ErrorCode.NONE, 2)]
@@ -173,7 +173,7 @@ def test_settings_change_on_a_registry_that_stands_still(broker: Running, monkey
 
     def still(topic_id: Any, config: Any) -> None:
         begun.set()
-        assert go.wait(20)
+        assert go.wait(60)
         set_config(topic_id, config)
 
     monkeypatch.setattr(broker.registry, "set_config", still)
@@ -182,7 +182,7 @@ def test_settings_change_on_a_registry_that_stands_still(broker: Running, monkey
         change = {"name": "retention.ms", "config_operation": 0, "value": "86400000"}
         asked = {"resource_type": 2, "resource_name": "t", "configs": [change]}
         one.send(int(ApiKey.INCREMENTAL_ALTER_CONFIGS), 1, resources=[asked], validate_only=False)
-        assert begun.wait(20)
+        assert begun.wait(60)
         assert other.produce("t", batch(1)).error_code == ErrorCode.NONE
         assert broker.log("t").settings.retention_ms != 86_400_000, "the registry does not have it yet"
         go.set()
@@ -206,7 +206,7 @@ def test_a_disk_that_stands_still_stops_nobody_else(broker: Running, disk: SlowD
         other.create("t")
         stand_still(disk)
         send_create(one, "new", 3)
-        assert disk.stands.wait(20)
+        assert disk.stands.wait(60)
         ask(other)
         assert other.produce("t", batch(1)).base_offset == 0
         assert other.fetch("t", 0).error_code == ErrorCode.NONE
@@ -230,7 +230,7 @@ def test_topics_that_metadata_makes_stop_nobody_else(broker: Running, disk: Slow
         stand_still(disk)
         names = [{"name": f"t{n}"} for n in range(150)]
         one.send(int(ApiKey.METADATA), 9, topics=names, allow_auto_topic_creation=True)
-        assert disk.stands.wait(20)
+        assert disk.stands.wait(60)
         ask(other)
         disk.go.set()
         errors = [row.error_code for row in one.answer(int(ApiKey.METADATA), 9).topics]
@@ -243,7 +243,7 @@ def test_a_client_that_goes_away_leaves_no_half_topic(broker: Running, disk: Slo
     with Client(broker.address) as one, Client(broker.address) as other:
         stand_still(disk)
         send_create(one, "new", 200)
-        assert disk.stands.wait(20)
+        assert disk.stands.wait(60)
     with Client(broker.address) as other:
         disk.go.set()
         assert other.create("new").error_code == ErrorCode.TOPIC_ALREADY_EXISTS
@@ -255,7 +255,7 @@ def test_a_topic_that_is_there_is_found_while_another_is_made(broker: Running, d
         other.create("t")
         stand_still(disk)
         send_create(one, "new", 1)
-        assert disk.stands.wait(20)
+        assert disk.stands.wait(60)
         shown = other.call(int(ApiKey.METADATA), 9, topics=[{"name": "t"}], allow_auto_topic_creation=True)
         assert shown.topics[0].error_code == ErrorCode.NONE
         assert broker.run(broker.broker.topics.ensure("t", 1)).name == "t"
@@ -270,10 +270,10 @@ def test_a_stop_waits_for_what_has_begun(tmp_path: Path, disk: SlowDisk) -> None
     with Client(broker.address) as one:
         stand_still(disk)
         send_create(one, "new", 100)
-        assert disk.stands.wait(20)
+        assert disk.stands.wait(60)
         stopping = asyncio.run_coroutine_threadsafe(broker.broker.stop(quick=True), broker._loop)
         disk.go.set()
-        stopping.result(30)
+        stopping.result(60)
     topic = broker.partitions.topic("new")
     assert topic is not None
     assert len(topic.partitions) == 100

@@ -43,7 +43,7 @@ def said(broker: Running) -> tuple[list[dict[str, str]], Health, dict[str, float
     """What status, /health and metrics say."""
     watch = Watch(broker.broker, None)
     document = broker.run(broker.broker.status())
-    samples = broker.run(asyncio.wait_for(watch.samples(), 20))
+    samples = broker.run(asyncio.wait_for(watch.samples(), 60))
     counted = {sample.labels[0]: sample.value for sample in samples if sample.name == "tierd_problems"}
     problems: list[dict[str, str]] = document["problems"]  # type: ignore[assignment]
     return problems, broker.call(watch.health), counted

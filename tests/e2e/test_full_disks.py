@@ -49,7 +49,7 @@ def test_a_full_disk_refuses_and_then_serves_again(tmp_path: Path, reserve: str)
 def _once_there_is_room(client: Client, records: bytes) -> Any:
     """Marked files go at the next tick of an idle broker (5 s), free space is looked at each second; a long poll is the
     pause."""
-    for _ in range(80):
+    for _ in range(240):
         answer = client.produce("t", records)
         if answer.error_code == 0:
             break

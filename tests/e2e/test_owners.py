@@ -114,6 +114,6 @@ def test_an_old_owner_that_runs_on_commits_nothing_behind_the_take_over(tmp_path
             for _ in range(3 * tiers.PER_MIB):  # three segments, or fewer when it has learned of it meanwhile
                 producer.produce("t", bytes(tiers.RECORD_BYTES), partition=0)
             producer.flush(30)
-            tiers.until("the loss", lambda: tierd.status()["claim"] == "lost", timeout_s=15)
+            tiers.until("the loss", lambda: tierd.status()["claim"] == "lost")
             assert set((tmp_path / "bucket").rglob("*.rsm-manifest")) == before
         assert tierd.stop() == 0

@@ -25,7 +25,7 @@ from tierd.cli.client import ask
 
 KEPT_BYTES = 2 * 1024 * 1024
 GONE_RECORDS, GONE_BYTES = 1_500, 1_000
-HIT_S = 10.0
+HIT_S = 20.0
 ANYTIME = "anytime"
 """A kill from outside that waits for no step at all."""
 SETTINGS = {

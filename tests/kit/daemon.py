@@ -87,7 +87,7 @@ class Daemon:
         try:
             while not (line := lines.get(timeout=timeout_s)).startswith(READY):
                 if line == "":
-                    raise DidNotStart(self._process.wait(10), self.log.read_text())
+                    raise DidNotStart(self._process.wait(60), self.log.read_text())
         except Empty:
             self.kill()
             raise DidNotStart(None, self.log.read_text()) from None
@@ -124,7 +124,7 @@ class Daemon:
         """SIGKILL the broker process (the tierer ends by itself when its socket closes)."""
         if self._process is not None:
             self._process.kill()
-            self._process.wait(10)
+            self._process.wait(60)
 
     def wait(self, timeout_s: float) -> int:
         assert self._process is not None

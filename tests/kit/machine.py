@@ -37,7 +37,7 @@ from tierd.tiering.link import TierLink
 Result = TypeVar("Result")
 
 _TIERER = Path(__file__).with_name("mortal_tierer.py")
-_WAIT_S = 30
+_WAIT_S = 90
 
 
 @dataclass

@@ -9,7 +9,7 @@ from tierd.wire.errors import ErrorCode
 
 SMALL = ("--set", "offsets.topic.num.partitions=3", "--set", "transaction.state.log.num.partitions=3")
 """Topics that are made fast."""
-WAIT_S = 30.0
+WAIT_S = 60.0
 AGAIN = (
     ErrorCode.CONCURRENT_TRANSACTIONS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,

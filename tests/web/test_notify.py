@@ -12,7 +12,7 @@ from tierd.web.notify import Notifier
 def test_each_event_is_one_datagram(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ear:
         ear.bind(str(tmp_path / "notify"))
-        ear.settimeout(5)
+        ear.settimeout(60)
         notifier = Notifier({"NOTIFY_SOCKET": str(tmp_path / "notify")})
         notifier.ready("listening")
         notifier.watchdog()
@@ -34,7 +34,7 @@ def test_an_abstract_socket_is_understood() -> None:
     name = f"tierd-test-{os.getpid()}"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ear:
         ear.bind("\0" + name)
-        ear.settimeout(5)
+        ear.settimeout(60)
         notifier = Notifier({"NOTIFY_SOCKET": "@" + name})
         notifier.watchdog()
         assert ear.recv(100) == b"WATCHDOG=1"

@@ -205,7 +205,7 @@ def run(work: Callable[[Rig], Coroutine[Any, Any, None]], **limits: int) -> None
             await rig.stop()
         assert rig.broken == []
 
-    asyncio.run(asyncio.wait_for(whole(), 30))
+    asyncio.run(asyncio.wait_for(whole(), 60))
 
 
 async def begin(rig: Rig, name: str = "x", *, version: int = TV2) -> Producer:

@@ -131,7 +131,7 @@ def test_a_stop_at_every_step(commit: bool, after: bool) -> None:
                 assert dies_at == 7, "four records and two markers"
                 return
 
-    asyncio.run(asyncio.wait_for(whole(), 30))
+    asyncio.run(asyncio.wait_for(whole(), 60))
 
 
 async def _goes_on(rig: Rig, producer: Producer, stored: list[State | None], *, commit: bool, decided: bool) -> None:

@@ -79,7 +79,7 @@ def test_readers_beside_each_other(tmp_path: Path, seed: int) -> None:
             consumers = [crowd.consumer(sequential=n % 2 == 0) for n in range(8)]
             await asyncio.gather(*consumers, crowd.forgetter(), crowd.by_time(), crowd.impatient())
             log.store.before = lambda operation, key: None
-            await asyncio.wait_for(crowd.consumer(sequential=True), 10)
+            await asyncio.wait_for(crowd.consumer(sequential=True), 60)
             await _settled(reader)
             assert reader._cache._open == 0
             assert reader._cache.used_bytes == sum(file.size_bytes for file in reader._cache._files.values())

@@ -4,6 +4,7 @@ Clean: only the end of the active segment and the newest snapshot are read. Uncl
 the recovery point on are read again. Everything below is trusted until somebody uses it.
 """
 
+import logging
 import os
 from bisect import bisect_right
 from dataclasses import dataclass, field
@@ -31,6 +32,8 @@ from tierd.storage.segment import Segment, is_sealed, read_aborted, read_indexes
 from tierd.storage.segments import Segments
 from tierd.storage.snapshots import Snapshots
 from tierd.storage.txn_listed import TxnListed
+
+log = logging.getLogger(__name__)
 
 _LOG = (Suffix.LOG, Mark.NONE)
 
@@ -159,6 +162,7 @@ class _Loader:
         """A segment whose log alone is gone, from among others, is a loss, unless the one before it holds its range."""
         logs = sorted(files.logs)
         for base in sorted(files.vanished):
+            log.error("the .log of a segment is gone", extra={"partition": str(self._name), "base": base})
             at = bisect_right(logs, base)
             if not 0 < at < len(logs):
                 continue

@@ -53,13 +53,16 @@ def walk_segment(
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_SEQUENTIAL)
         read = pread(fd) if meter is None else meter.counted(pread(fd))
         scan = scan_segment(read, segment.size_bytes, segment.base, segment.where)
+        end = segment.base
         for position, header in scan:
             if stop is not None and header.last_offset >= stop:
-                scan.good_bytes, scan.next_offset = position, header.base_offset
+                scan.good_bytes = position
+                scan.next_offset = header.base_offset if header.base_offset < stop else end
                 scan.problem = CorruptFile(
                     segment.where, position, f"offset {header.last_offset} is the next segment's"
                 )
                 break
+            end = header.next_offset
             on_batch(fd, position, header)
     if meter is not None:
         meter.segment_done()

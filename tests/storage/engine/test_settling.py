@@ -12,7 +12,7 @@ from kit.logs import SMALL, TP, Place, fill, log_bytes, slice_bytes
 from kit.model_disk import ModelDisk, PowerCut
 from tierd.storage.batch import walk
 from tierd.storage.disk import PosixDisk
-from tierd.storage.names import CLEAN_SHUTDOWN, Suffix, segment_file
+from tierd.storage.names import CLEAN_SHUTDOWN, RECOVERY_POINT_CHECKPOINT, Suffix, segment_file
 
 TIERED = replace(SMALL, remote_storage_enable=True, file_delete_delay_ms=0)
 
@@ -121,7 +121,7 @@ def overwritten(path: Path) -> int:
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("damage", [ends_with_a_batch, emptied, gone, overwritten])
 def test_a_loss_that_only_the_indexes_tell_of_is_named(
-    damage: Callable[[Path], int], clean: bool, tmp_path: Path
+    damage: Callable[[Path], int], clean: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     place, _, ranges = stopped(tmp_path)
     start = damage(log_file(place, ranges[1][0]))
@@ -133,6 +133,7 @@ def test_a_loss_that_only_the_indexes_tell_of_is_named(
     kept = [offset for offset in range(0, 120, 2) if not start <= offset < ranges[1][1]]
     assert [header.base_offset for _, header in walk(log_bytes(log))] == kept
     assert (log.gaps, log.log_start) == (((start, ranges[1][1]),), 0)
+    assert ("the .log of a segment is gone" in caplog.text) == (damage is gone)
     directory.close(clean=True)
     again = place.open().logs[TP]
     assert [header.base_offset for _, header in walk(log_bytes(again))] == kept
@@ -157,6 +158,25 @@ def test_an_index_that_compaction_has_left_tells_of_no_loss(steps: int, tmp_path
     assert log_bytes(log)
     assert log.gaps == ()
     assert not list(path.parent.glob(f"{path.stem}.*index*"))
+
+
+@pytest.mark.parametrize("at", [1, -1])
+def test_a_segment_of_another_place_is_a_loss_where_it_is_read_again(at: int, tmp_path: Path) -> None:
+    """It holds what the active one does; the last closed one may then be all that is left."""
+    place, _, ranges = stopped(tmp_path)
+    start, stop = ranges[at]
+    (place.data / CLEAN_SHUTDOWN).unlink()
+    (place.data / RECOVERY_POINT_CHECKPOINT).unlink()
+    active = log_file(place, ranges[-1][1])
+    raw, lost = active.read_bytes(), log_file(place, start).read_bytes()
+    log_file(place, start).write_bytes(raw)
+    if at < 0:
+        active.write_bytes(lost)
+    log = place.open().logs[TP]
+    log.begin(1, 0)
+    kept = [offset for offset in range(0, 120 if at > 0 else start, 2) if not start <= offset < stop]
+    assert [header.base_offset for _, header in walk(log_bytes(log))] == kept
+    assert (log.gaps, log.log_end) == (((start, stop),) if at > 0 else (), kept[-1] + 2)
 
 
 def test_a_hole_between_whole_segments_is_passed_over(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from tierd.tiering.plan import (
     local_start_target,
     log_start_target,
     plan_copy,
+    thin_to,
     uncopied,
     why_waiting,
 )
@@ -231,3 +232,26 @@ def test_an_uncleaned_segment_is_copied_after_the_smaller_of_two_limits() -> Non
 
 def test_a_topic_that_is_not_compacted_waits_for_no_cleaning() -> None:
     assert plan_copy(view(100), HELD).segments
+
+
+def copies(*sizes: int) -> list[RemoteRange]:
+    """Of segments of ten offsets each."""
+    return [
+        RemoteRange(base=10 * n, next_base=10 * n + 10, size_bytes=size, largest_timestamp_ms=None, append_ms=0)
+        for n, size in enumerate(sizes)
+    ]
+
+
+def test_a_segment_with_fewer_bytes_than_its_copies_is_given_up() -> None:
+    made = view(100, 100, 100)
+    assert thin_to(made, copies(100, 100, 100)) == 0
+    assert thin_to(made, copies(100, 101, 100)) == 20
+    assert thin_to(made, copies(100, 99, 100)) == 0
+    assert thin_to(made, [copies(100, 100, 101)[0]]) == 0
+    first, _, last = made.closed
+    without = replace(made, closed=(replace(first, next_base=20), last))
+    assert thin_to(without, copies(100, 100, 100)) == 20
+    assert thin_to(without, copies(100)) == 0
+    everywhere = [(0, 30)]
+    assert local_start_target(made, everywhere, now_ms=NOW_MS, given_up=20) == 20
+    assert local_start_target(made, [(10, 30)], now_ms=NOW_MS, given_up=20) == 0

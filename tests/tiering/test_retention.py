@@ -39,6 +39,21 @@ def test_copies_that_local_retention_waited_for_go_at_once(tmp_path: Path) -> No
     drive(tmp_path, work)
 
 
+def test_what_the_disk_has_lost_since_it_was_copied_is_left_to_the_bucket(tmp_path: Path) -> None:
+    async def work(bench: Bench) -> None:
+        view = bench.adopt("codec-none-0")
+        await bench.open(who())
+        await bench.copy()
+        first, gone, *others = view.closed
+        bench.local.set(view.id, closed=(replace(first, next_base=gone.next_base), *others))
+        await bench.tierer.retention.give_up_thin()
+        assert bench.local.views[view.id].local_start == gone.next_base
+        assert bench.local.views[view.id].log_start == 0
+        assert bench.local.views[view.id].closed == tuple(others)
+
+    drive(tmp_path, work)
+
+
 def test_total_retention_moves_log_start_first_and_deletes_after_the_delay(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
         view = bench.adopt("codec-none-0", replace(SETTINGS, retention_bytes=10_000))

@@ -165,10 +165,31 @@ def _behind_closed(view: PartitionView, ready: Sequence[SegmentView]) -> Waiting
     return Waiting("active", f"segment {view.active_base} is still written ({view.active_bytes} bytes)")
 
 
+def thin_to(view: PartitionView, remote: Iterable[RemoteRange]) -> int:
+    """Where the last closed segment ends that has fewer bytes than the copies of exactly its range; local start when
+    none has. Nothing makes a segment smaller once it is copied: the disk has lost what the bucket has."""
+    copies = {one.base: one for one in remote}
+    end = view.local_start
+    for segment in view.closed:
+        at, size_bytes = segment.base, 0
+        while at < segment.next_base and at in copies:
+            size_bytes += copies[at].size_bytes
+            at = copies[at].next_base
+        if at == segment.next_base and segment.size_bytes < size_bytes:
+            end = at
+    return end
+
+
 def local_start_target(
-    view: PartitionView, committed: Iterable[tuple[int, int]], *, now_ms: int, everything: bool = False
+    view: PartitionView,
+    committed: Iterable[tuple[int, int]],
+    *,
+    now_ms: int,
+    everything: bool = False,
+    given_up: int = 0,
 ) -> int:
-    """Where local start may move: behind the oldest closed segments that local retention releases.
+    """Where local start may move: behind the oldest closed segments that local retention releases, or that end at or
+    below *given_up*.
 
     Safety: stops at the first segment that is not, as far as it lies above log start, inside one contiguous run of
     *committed* ranges [base, next_base): a gap must never open. With *everything* no local limit matters.
@@ -177,7 +198,9 @@ def local_start_target(
     local_bytes = sum(segment.size_bytes for segment in view.closed) + view.active_bytes
     target = view.local_start
     for segment in view.closed:
-        released = everything or _local_limit_passed(view, segment, local_bytes, now_ms)
+        released = (
+            everything or segment.next_base <= given_up or _local_limit_passed(view, segment, local_bytes, now_ms)
+        )
         first = max(segment.base, view.log_start)
         copied = first >= segment.next_base or any(
             start <= first and segment.next_base <= stop for start, stop in covered

@@ -4,6 +4,7 @@ Every decision is `plan`'s; here is its order of steps: persist first, then remo
 stops all of it.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,9 +16,10 @@ from tierd.storage.view import PartitionView, SegmentView
 from tierd.tiering import deletion
 from tierd.tiering.lifecycle import CopyState
 from tierd.tiering.losses import faults
-from tierd.tiering.plan import RemoteRange, local_start_target, log_start_target
+from tierd.tiering.plan import RemoteRange, local_start_target, log_start_target, thin_to
 from tierd.tiering.publish import Publisher
 from tierd.tiering.rows import CatalogPartition, CatalogSegment
+from tierd.tiering.segments import RemoteSegment
 from tierd.tiering.state import COMMIT_WITHIN_MS, TierState
 
 log = logging.getLogger(__name__)
@@ -108,7 +110,7 @@ class Retention:
         if settings.retention_ms is None and settings.retention_bytes is None:
             return
         rows = self._state.catalog.segments(view.id, CopyState.COPY_FINISHED)
-        target = log_start_target(view, [_range(row) for row in rows], now_ms=self._state.clock.now_ms())
+        target = log_start_target(view, [_range(row.remote) for row in rows], now_ms=self._state.clock.now_ms())
         if target > view.log_start:
             log_start = await self._state.local.move_log_start(view.id, target)
             log.info("log start moved by retention", extra={"partition": str(view.name), "log_start": log_start})
@@ -122,12 +124,31 @@ class Retention:
             self._state.tell(part)
 
     def _local_target(self, view: PartitionView, *, everything: bool) -> int:
+        copies = self._copies(view)
+        return local_start_target(
+            view,
+            [(one.base, one.next_base) for one in copies],
+            now_ms=self._state.clock.now_ms(),
+            everything=everything,
+            given_up=thin_to(view, copies),
+        )
+
+    def _copies(self, view: PartitionView) -> list[RemoteRange]:
+        """What the bucket has of the closed segments, and has not lost."""
         if not view.closed:
-            return view.local_start
+            return []
         committed = self._state.catalog.in_range(view.id, view.closed[0].base, view.closed[-1].next_base)
         lost = {loss.segment_id for loss in self._state.losses.of(view.id)}
-        ranges = [(one.base, one.next_base) for one in committed if one.segment_id not in lost]
-        return local_start_target(view, ranges, now_ms=self._state.clock.now_ms(), everything=everything)
+        return [_range(one) for one in committed if one.segment_id not in lost]
+
+    async def give_up_thin(self) -> None:
+        """Let the bucket be read where local segments have lost records since they were copied: now, not in a while."""
+        for part, view in list(self._state.views.items()):
+            await asyncio.sleep(0)
+            if view.settings.remote_storage_enable and thin_to(view, self._copies(view)) > view.local_start:
+                log.warning("the disk has lost records that the bucket has", extra={"partition": str(view.name)})
+                if await self._may_go():
+                    await self.partition(part)
 
     async def _confirmed(self, view: PartitionView, *, everything: bool) -> list[SegmentView]:
         """What the plan releases, but only as far as a LIST has just shown the copies whole."""
@@ -251,13 +272,13 @@ class Retention:
 _EVERYTHING = 2**62
 
 
-def _range(row: CatalogSegment) -> RemoteRange:
+def _range(remote: RemoteSegment) -> RemoteRange:
     return RemoteRange(
-        base=row.remote.base,
-        next_base=row.remote.next_base,
-        size_bytes=row.remote.size_bytes,
-        largest_timestamp_ms=row.remote.largest_timestamp_ms,
-        append_ms=row.remote.append_ms,
+        base=remote.base,
+        next_base=remote.next_base,
+        size_bytes=remote.size_bytes,
+        largest_timestamp_ms=remote.largest_timestamp_ms,
+        append_ms=remote.append_ms,
     )
 
 

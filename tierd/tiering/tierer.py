@@ -131,6 +131,7 @@ class Tierer:
         for view in state.views.values():
             if view.settings.remote_storage_enable:
                 self._know(view)
+        self._spawn(self.retention.give_up_thin())
         if state.bucket.url.startswith("s3:"):  # what a directory can do is known
             self._spawn(self._probe())
         self.copying.wake_all()

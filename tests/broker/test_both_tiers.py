@@ -56,6 +56,8 @@ def test_times_over_both_tiers(tiered: Running) -> None:
         assert client.list_offsets("t", -2).offset == 0
         assert client.list_offsets("t", -4).offset == local_start(tiered)
         assert client.list_offsets("t", -5, version=9).offset == local_start(tiered) - 1
+        assert client.list_offsets("t", -6, version=11).offset == local_start(tiered)
+        assert client.list_offsets("t", -6, version=10).error_code == ErrorCode.UNSUPPORTED_VERSION
         for n in range(20):
             assert client.list_offsets("t", T0 + 10 * n).offset == 3 * n
         assert client.list_offsets("t", -3).offset == 59

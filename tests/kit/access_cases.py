@@ -139,6 +139,12 @@ def _records() -> Iterator[Case]:
     yield Case(
         ApiKey.DELETE_RECORDS, {"topics": _BOTH, "timeout": 5000}, _each(topic, Op.DELETE, Op.DESCRIBE, Op.WRITE)
     )
+    asked = [{"topic": name, "partitions": [{"partition": 0, "leader_epoch": 0}]} for name in (T1, T2, "nowhere")]
+    yield Case(
+        ApiKey.OFFSET_FOR_LEADER_EPOCH,
+        {"replica_id": -1, "topics": asked},
+        _each(topic, Op.DESCRIBE, Op.READ, Op.ALTER),
+    )
     indexes = [{"name": name, "partition_indexes": [0]} for name in (T1, T2, "nowhere")]
     yield Case(ApiKey.DESCRIBE_PRODUCERS, {"topics": indexes}, _each(topic, Op.READ, Op.DESCRIBE))
 
@@ -323,6 +329,15 @@ def _cluster() -> Iterator[Case]:
         _each(cluster, Op.ALTER, Op.DESCRIBE),
     )
     yield Case(ApiKey.LIST_PARTITION_REASSIGNMENTS, {"topics": None, "timeout": 5000}, described)
+    elected = [{"topic": T1, "partitions": [0]}, {"topic": "nowhere", "partitions": [0]}]
+    yield Case(
+        ApiKey.ELECT_LEADERS,
+        {"election_type": 0, "topic_partitions": elected, "timeout": 5000},
+        _each(cluster, Op.ALTER, Op.DESCRIBE),
+    )
+    yield Case(
+        ApiKey.LIST_CONFIG_RESOURCES, {"resource_types": (2, 4)}, _each(cluster, Op.DESCRIBE_CONFIGS, Op.DESCRIBE)
+    )
     yield Case(ApiKey.DESCRIBE_ACLS, _ACL_FILTER, described)
     yield Case(ApiKey.CREATE_ACLS, {"creations": [_ACL]}, _each(cluster, Op.ALTER, Op.DESCRIBE))
     yield Case(ApiKey.DELETE_ACLS, {"filters": [_ACL_FILTER]}, _each(cluster, Op.ALTER, Op.DESCRIBE))

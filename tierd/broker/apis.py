@@ -23,6 +23,7 @@ from tierd.broker.groups.consumer.handlers import ConsumerHandlers
 from tierd.broker.groups.handlers import GroupHandlers
 from tierd.broker.list_offsets import ListOffsets
 from tierd.broker.metadata import Metadata
+from tierd.broker.node_apis import ElectLeaders, ListConfigResources, OffsetForLeaderEpoch
 from tierd.broker.operations import Operation
 from tierd.broker.parts import Parts
 from tierd.broker.producer_apis import DescribeProducers, WriteTxnMarkers
@@ -90,6 +91,7 @@ def _of_records(parts: Parts) -> _Handlers:
 
 
 def _of_the_node(parts: Parts, cluster_id: str, advertised: Advertised) -> _Handlers:
+        ApiKey.OFFSET_FOR_LEADER_EPOCH: OffsetForLeaderEpoch(parts.partitions),
     settings, partitions, moves = parts.settings, parts.partitions, parts.moves
     node_id = settings.node_id
     metadata = Metadata(
@@ -112,6 +114,8 @@ def _of_the_node(parts: Parts, cluster_id: str, advertised: Advertised) -> _Hand
     }
 
 
+        ApiKey.ELECT_LEADERS: ElectLeaders(partitions),
+        ApiKey.LIST_CONFIG_RESOURCES: ListConfigResources(partitions, node_id),
 def _of_groups(parts: Parts, advertised: Advertised) -> _Handlers:
     coordinator, topic_ids = parts.coordinator, parts.topic_ids
     node = OneNode(parts.settings.node_id, advertised)

@@ -15,8 +15,8 @@ from tierd.storage.view import TimestampOffset
 from tierd.wire.errors import ErrorCode
 from tierd.wire.header import RequestHeader
 
-LATEST, EARLIEST, LARGEST_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
-_FIRST_VERSION = {LATEST: 1, EARLIEST: 1, LARGEST_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
+LATEST, EARLIEST, LARGEST_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, NEXT_UPLOAD = -1, -2, -3, -4, -5, -6
+_FIRST_VERSION = {LATEST: 1, EARLIEST: 1, LARGEST_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, NEXT_UPLOAD: 11}
 REMOTE_WAIT_S = 10.0
 """Longest wait for the bucket: a client gives the connection up after 30 s, and others wait behind this answer."""
 ROWS_A_TURN = 16
@@ -107,6 +107,9 @@ class ListOffsets:
             case -5:
                 last = None if partition.copied_to is None else partition.copied_to - 1
                 return (-1, -1, None) if last is None else (last, -1, logged.epoch_at(last))
+            case -6:
+                first = self._next_upload(partition)
+                return (-1, -1, None) if first is None else (first, -1, logged.epoch_at(first))
             case -3:
                 record = await self._largest(partition)
             case _:
@@ -114,6 +117,14 @@ class ListOffsets:
         if record is None or (committed and record.offset >= logged.last_stable):
             return -1, -1, None
         return record.offset, record.timestamp_ms, record.leader_epoch
+
+    def _next_upload(self, partition: Partition) -> int | None:
+        """The first offset that is not in the bucket (KIP-1023); None where none goes there or nobody knows how far."""
+        logged = partition.log
+        if partition.copied_to is not None:
+            return max(partition.copied_to, logged.log_start)
+        waits = self._tier is not None and partition.tiered and logged.local_start == logged.log_start
+        return logged.log_start if waits else None
 
     async def _by_time(self, partition: Partition, timestamp: int, committed: bool) -> TimestampOffset | None:
         logged = partition.log

@@ -30,6 +30,7 @@ class ApiKey(IntEnum):
     DELETE_TOPICS = 20
     DELETE_RECORDS = 21
     INIT_PRODUCER_ID = 22
+    OFFSET_FOR_LEADER_EPOCH = 23
     ADD_PARTITIONS_TO_TXN = 24
     ADD_OFFSETS_TO_TXN = 25
     END_TXN = 26
@@ -47,6 +48,7 @@ class ApiKey(IntEnum):
     ALTER_CONFIGS = 33
     CREATE_PARTITIONS = 37
     DELETE_GROUPS = 42
+    ELECT_LEADERS = 43
     INCREMENTAL_ALTER_CONFIGS = 44
     OFFSET_DELETE = 47
     DESCRIBE_USER_SCRAM_CREDENTIALS = 50
@@ -56,6 +58,7 @@ class ApiKey(IntEnum):
     CONSUMER_GROUP_DESCRIBE = 69
     DESCRIBE_TOPIC_PARTITIONS = 75
     DESCRIBE_TRANSACTIONS = 65
+    LIST_CONFIG_RESOURCES = 74
     LIST_TRANSACTIONS = 66
     DESCRIBE_PRODUCERS = 61
 
@@ -75,7 +78,7 @@ class Versions(NamedTuple):
 API: Final[dict[int, Versions]] = {
     ApiKey.PRODUCE: Versions(0, 12, 9),  # topic ids from 13
     ApiKey.FETCH: Versions(4, 12, 12),  # topic ids from 13
-    ApiKey.LIST_OFFSETS: Versions(1, 10, 6),
+    ApiKey.LIST_OFFSETS: Versions(1, 11, 6),
     ApiKey.METADATA: Versions(0, 13, 9),
     ApiKey.OFFSET_COMMIT: Versions(2, 9, 8),  # topic ids from 10
     ApiKey.OFFSET_FETCH: Versions(1, 9, 6),  # topic ids from 10
@@ -97,6 +100,7 @@ API: Final[dict[int, Versions]] = {
     ApiKey.INIT_PRODUCER_ID: Versions(0, 5, 2),
     ApiKey.ADD_PARTITIONS_TO_TXN: Versions(0, 5, 3),
     ApiKey.ADD_OFFSETS_TO_TXN: Versions(0, 4, 3),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: Versions(2, 4, 4),
     ApiKey.END_TXN: Versions(0, 5, 3),
     ApiKey.WRITE_TXN_MARKERS: Versions(1, 2, 1),
     ApiKey.TXN_OFFSET_COMMIT: Versions(0, 5, 3),
@@ -113,6 +117,7 @@ API: Final[dict[int, Versions]] = {
     ApiKey.DELETE_GROUPS: Versions(0, 2, 2),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: Versions(0, 1, 1),
     ApiKey.OFFSET_DELETE: Versions(0, 0, NEVER),
+    ApiKey.ELECT_LEADERS: Versions(0, 2, 2),
     ApiKey.DESCRIBE_CLUSTER: Versions(0, 2, 0),
     ApiKey.CONSUMER_GROUP_HEARTBEAT: Versions(0, 1, 0),
     ApiKey.CONSUMER_GROUP_DESCRIBE: Versions(0, 1, 0),
@@ -120,6 +125,7 @@ API: Final[dict[int, Versions]] = {
     ApiKey.DESCRIBE_TRANSACTIONS: Versions(0, 0, 0),
     ApiKey.LIST_TRANSACTIONS: Versions(0, 2, 0),
     ApiKey.DESCRIBE_PRODUCERS: Versions(0, 0, 0),
+    ApiKey.LIST_CONFIG_RESOURCES: Versions(0, 1, 0),
 }
 """What ApiVersions answers, in this order."""
 

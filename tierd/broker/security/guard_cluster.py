@@ -18,6 +18,10 @@ def table() -> dict[ApiKey, Guard]:
         ApiKey.DESCRIBE_LOG_DIRS: whole(describe, {"error_code": CLUSTER_DENIED, "results": ()}),
         ApiKey.ALTER_REPLICA_LOG_DIRS: alter_replica_log_dirs,
         ApiKey.ALTER_PARTITION_REASSIGNMENTS: alter_reassignments,
+        ApiKey.ELECT_LEADERS: elect_leaders,
+        ApiKey.LIST_CONFIG_RESOURCES: whole(
+            Operation.DESCRIBE_CONFIGS, {"error_code": CLUSTER_DENIED, "config_resources": ()}
+        ),
         ApiKey.LIST_PARTITION_REASSIGNMENTS: whole(describe, _WHOLE),
         ApiKey.DESCRIBE_ACLS: whole(describe, _WHOLE),
         ApiKey.CREATE_ACLS: for_each(alter, "creations", "results"),
@@ -81,6 +85,17 @@ async def alter_replica_log_dirs(asking: Asking, request: Any, go: Go) -> Answer
 
 async def alter_reassignments(asking: Asking, request: Any, go: Go) -> Answer:
     if asking.cluster(Operation.ALTER):
+async def elect_leaders(asking: Asking, request: Any, go: Go) -> Answer:
+    if asking.cluster(Operation.ALTER):
+        return await go(request)
+    refused = {"error_code": CLUSTER_DENIED, "error_message": _WHOLE["error_message"]}
+    rows = [
+        {"topic": row.topic, "partition_result": [{"partition_id": n, **refused} for n in row.partitions]}
+        for row in request.topic_partitions or ()
+    ]
+    return {"error_code": CLUSTER_DENIED, "replica_election_results": rows}
+
+
         return await go(request)
     rows = [
         {

@@ -55,6 +55,7 @@ class TopicGuards:
             ApiKey.ALTER_CONFIGS: of_configs(Operation.ALTER_CONFIGS, "responses", {}),
             ApiKey.INCREMENTAL_ALTER_CONFIGS: of_configs(Operation.ALTER_CONFIGS, "responses", {}),
             ApiKey.LIST_OFFSETS: of_partitions(describe, _index, {"offset": -1, "timestamp": -1, "leader_epoch": -1}),
+            ApiKey.OFFSET_FOR_LEADER_EPOCH: epoch_ends,
             ApiKey.DELETE_RECORDS: of_partitions(delete, _index, {"low_watermark": -1}),
             ApiKey.DESCRIBE_PRODUCERS: of_partitions(read, _itself, {"error_message": None}, rows="partition_indexes"),
         }
@@ -243,6 +244,19 @@ def _index(part: Any) -> int:
 def _itself(part: Any) -> int:
     index: int = part
     return index
+
+
+async def epoch_ends(asking: Asking, request: Any, go: Go) -> Answer:
+    if asking.cluster(Operation.CLUSTER_ACTION, quiet=True):  # brokers ask so, too
+        return await go(request)
+    allowed, refused = split(request.topics, lambda row: asking.topic(Operation.DESCRIBE, row.topic))
+    answer = await go(changed(request, topics=tuple(allowed)))
+    more = {"error_code": TOPIC_DENIED, "leader_epoch": -1, "end_offset": -1}
+    denied = [
+        {"topic": row.topic, "partitions": [{"partition": part.partition, **more} for part in row.partitions]}
+        for row in refused
+    ]
+    return {**answer, "topics": [*answer["topics"], *denied]}
 
 
 def of_partitions(

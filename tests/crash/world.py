@@ -41,6 +41,8 @@ class Wire(Client):
     def __init__(self, address: tuple[str, int], life: Life) -> None:
         super().__init__(address)
         life.on_cut.append(lambda: hang_up(self._sock))
+        if life.off:  # meanwhile
+            hang_up(self._sock)
 
 
 @dataclass

@@ -27,7 +27,8 @@ MASTER, USER = "127.0.0.2", "127.0.0.1"
 EVERYBODY_ELSE = "User:ANONYMOUS"
 RECORDING = Path(__file__).parent.parent / "broker" / "security" / "kafka-access.json"
 
-_SHOWN = {"name", "topic", "topic_name", "group_id", "transactional_id", "key", "resource_name"}
+_SHOWN = {"name", "topic", "topic_name", "group_id", "transactional_id", "resource_name"}
+_SHOWN |= {"user", "key"}
 _SHOWN |= {"partition_index", "index", "partition"}
 
 

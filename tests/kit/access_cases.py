@@ -341,3 +341,16 @@ def _cluster() -> Iterator[Case]:
     yield Case(ApiKey.DESCRIBE_ACLS, _ACL_FILTER, described)
     yield Case(ApiKey.CREATE_ACLS, {"creations": [_ACL]}, _each(cluster, Op.ALTER, Op.DESCRIBE))
     yield Case(ApiKey.DELETE_ACLS, {"filters": [_ACL_FILTER]}, _each(cluster, Op.ALTER, Op.DESCRIBE))
+    quotas = {"components": [{"entity_type": "user", "match_type": 0, "match": "x"}], "strict": False}
+    yield Case(ApiKey.DESCRIBE_CLIENT_QUOTAS, quotas, _each(cluster, Op.DESCRIBE_CONFIGS, Op.DESCRIBE))
+    entity = {"entity": [{"entity_type": "user", "entity_name": "x"}], "ops": ()}
+    yield Case(
+        ApiKey.ALTER_CLIENT_QUOTAS,
+        {"entries": [entity], "validate_only": True},
+        _each(cluster, Op.ALTER_CONFIGS, Op.ALTER),
+    )
+    yield Case(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, {"users": [{"name": "nobody"}]}, described)
+    gone = [{"name": "nobody", "mechanism": 1}]
+    yield Case(
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS, {"deletions": gone, "upsertions": ()}, _each(cluster, Op.ALTER, Op.CREATE)
+    )

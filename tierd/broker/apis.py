@@ -34,6 +34,8 @@ from tierd.broker.security.acls import Kind
 from tierd.broker.security.guard_topics import TopicGuards
 from tierd.broker.security.guard_transactions import TransactionGuards
 from tierd.broker.security.guarding import Guard, guarded
+from tierd.broker.security.mutations import Mutations
+from tierd.broker.security.quota_apis import QuotaApis
 from tierd.broker.topic_apis import CreateTopics, DeleteTopics
 from tierd.broker.transactions.handlers import TransactionHandlers
 from tierd.wire.api import ApiKey
@@ -52,7 +54,9 @@ def handlers(parts: Parts, cluster_id: str, advertised: Advertised) -> _Handlers
         **_of_transactions(parts),
         **UserApis(parts.users).table(),
         **AclApis(parts.authorizer).table(),
+        **QuotaApis(parts.quotas).table(),
     }
+    every |= Mutations(parts.quotas, parts.partitions, parts.settings.num_partitions).counted(every)
     return every if parts.authorizer is None else guarded(every, guards(parts), parts.authorizer)
 
 
@@ -87,11 +91,11 @@ def _of_records(parts: Parts) -> _Handlers:
         ApiKey.LIST_OFFSETS: ListOffsets(parts.partitions, parts.tier, parts.lookup_threads),
         ApiKey.DELETE_RECORDS: parts.delete_records,
         ApiKey.DESCRIBE_PRODUCERS: DescribeProducers(parts.partitions),
+        ApiKey.OFFSET_FOR_LEADER_EPOCH: OffsetForLeaderEpoch(parts.partitions),
     }
 
 
 def _of_the_node(parts: Parts, cluster_id: str, advertised: Advertised) -> _Handlers:
-        ApiKey.OFFSET_FOR_LEADER_EPOCH: OffsetForLeaderEpoch(parts.partitions),
     settings, partitions, moves = parts.settings, parts.partitions, parts.moves
     node_id = settings.node_id
     metadata = Metadata(
@@ -110,12 +114,12 @@ def _of_the_node(parts: Parts, cluster_id: str, advertised: Advertised) -> _Hand
         ApiKey.DESCRIBE_LOG_DIRS: DescribeLogDirs(partitions, moves, with_remote=settings.log_dirs_with_remote),
         ApiKey.ALTER_REPLICA_LOG_DIRS: AlterReplicaLogDirs(partitions, moves),
         ApiKey.ALTER_PARTITION_REASSIGNMENTS: AlterPartitionReassignments(partitions, node_id),
+        ApiKey.ELECT_LEADERS: ElectLeaders(partitions),
+        ApiKey.LIST_CONFIG_RESOURCES: ListConfigResources(partitions, node_id),
         ApiKey.LIST_PARTITION_REASSIGNMENTS: ListPartitionReassignments(),
     }
 
 
-        ApiKey.ELECT_LEADERS: ElectLeaders(partitions),
-        ApiKey.LIST_CONFIG_RESOURCES: ListConfigResources(partitions, node_id),
 def _of_groups(parts: Parts, advertised: Advertised) -> _Handlers:
     coordinator, topic_ids = parts.coordinator, parts.topic_ids
     node = OneNode(parts.settings.node_id, advertised)

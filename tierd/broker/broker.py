@@ -13,6 +13,7 @@ from tierd.broker.partitions import Partitions
 from tierd.broker.parts import Parts
 from tierd.broker.ports import Looker, RemoteTier, Worker
 from tierd.broker.registry import Registry
+from tierd.broker.security.throttle import Throttle
 from tierd.broker.sending import ReadFailed
 from tierd.broker.server import Server
 from tierd.broker.status import status
@@ -52,7 +53,7 @@ class Broker:
         self._beside: dict[_Runs, asyncio.Task[None]] = {}
         control = handlers(parts, cluster_id, self.listeners.advertised)
         self.server = Server(
-            Dispatch(parts.produce, parts.fetch, control, parts.counters),
+            Throttle(Dispatch(parts.produce, parts.fetch, control, parts.counters), parts.quotas, parts.counters),
             settings.listener,
             clock,
             parts.read_threads,
@@ -114,6 +115,7 @@ class Broker:
         await self.topics.close()
         if parts.authorizer is not None:
             await parts.authorizer.close()
+        await parts.quotas.close()
         await self.commits.close()
         await parts.delete_records.close()
         if parts.remote_reads is not None:

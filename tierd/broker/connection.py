@@ -46,6 +46,7 @@ class Connection:
         "_frame_held",
         "_host",
         "_out",
+        "_pause_s",
         "_reading",
         "_sock",
         "_task",
@@ -79,6 +80,7 @@ class Connection:
         self._turn_over = False
         self._close_when_sent = False
         self._frame_held = False
+        self._pause_s = 0.0
         self.open = True
         self.admitted = True
         """Whether its client is authenticated, where that is asked for."""
@@ -135,6 +137,10 @@ class Connection:
         self._sock.close()
         self.incoming.frames.discard()
         self._host.closed(self)
+
+    def pause(self, for_s: float) -> None:
+        """Handle nothing more of this client for so long, once the request in work is answered."""
+        self._pause_s = max(self._pause_s, for_s)
 
     def resume_reading(self) -> None:
         """There is room for the request that is being received."""
@@ -239,7 +245,7 @@ class Connection:
         self._turn_over = False
         try:
             for _ in range(FRAMES_A_TURN):
-                if self._close_when_sent:
+                if self._close_when_sent or self._pause_s:
                     return
                 frame = self.incoming.frames.next_frame()
                 if frame is None:
@@ -256,6 +262,14 @@ class Connection:
                 self._flush(ready)
             if self._close_when_sent:
                 self.finish()
+            elif self._pause_s and not self.busy:
+                self._rest()
+
+    def _rest(self) -> None:
+        """The pause is a request in work, to which there is no answer."""
+        self._task = self._host.loop.create_task(asyncio.sleep(self._pause_s))
+        self._pause_s = 0.0
+        self._task.add_done_callback(self._answered)
 
     def _begin(self, answer: Reply | Coroutine[Any, Any, Reply | None], ready: list[bytes]) -> bool:
         """An answer with records or one to wait for; False when nothing more is to be handled until it is out."""
@@ -332,6 +346,9 @@ class Connection:
             return
         if self._close_when_sent:
             self.close()
+            return
+        if self._pause_s:
+            self._rest()
             return
         self._advance()
         if self.open and not self.busy:

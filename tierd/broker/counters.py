@@ -17,6 +17,10 @@ class Counters:
     """Of SASL."""
     sessions_expired: int = 0
     """Connections closed because their client did not authenticate again in time."""
+    throttled: int = 0
+    """Requests whose client had to pause for its quota."""
+    throttled_ms: int = 0
+    """Of these pauses together."""
     produced_bytes: int = 0
     fetched_bytes: int = 0
     """From both tiers."""

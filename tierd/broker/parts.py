@@ -29,6 +29,7 @@ from tierd.broker.registry import Registry
 from tierd.broker.remote_reads import RemoteReads
 from tierd.broker.sasl.users import Users
 from tierd.broker.security.authorizer import Authorizer
+from tierd.broker.security.quotas import Quotas
 from tierd.broker.topics import Topics
 from tierd.broker.transactions.coordinator import Limits as TransactionLimits
 from tierd.broker.transactions.coordinator import Transactions
@@ -65,6 +66,9 @@ class Parts:
 
         self.remote_reads = None if tier is None else RemoteReads(tier, clock, self.counters)
         self.authorizer = _authorizer(settings, registry)
+        self.quotas = Quotas(
+            registry, clock, windows=settings.access.quota_windows, window_s=settings.access.quota_window_s
+        )
         self.fetch = Fetch(partitions, self.remote_reads, self.counters, self.authorizer)
 
         self.topic_ids = TopicIds(partitions)

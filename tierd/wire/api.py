@@ -51,14 +51,16 @@ class ApiKey(IntEnum):
     ELECT_LEADERS = 43
     INCREMENTAL_ALTER_CONFIGS = 44
     OFFSET_DELETE = 47
+    DESCRIBE_CLIENT_QUOTAS = 48
+    ALTER_CLIENT_QUOTAS = 49
     DESCRIBE_USER_SCRAM_CREDENTIALS = 50
     ALTER_USER_SCRAM_CREDENTIALS = 51
     DESCRIBE_CLUSTER = 60
     CONSUMER_GROUP_HEARTBEAT = 68
     CONSUMER_GROUP_DESCRIBE = 69
+    LIST_CONFIG_RESOURCES = 74
     DESCRIBE_TOPIC_PARTITIONS = 75
     DESCRIBE_TRANSACTIONS = 65
-    LIST_CONFIG_RESOURCES = 74
     LIST_TRANSACTIONS = 66
     DESCRIBE_PRODUCERS = 61
 
@@ -98,9 +100,9 @@ API: Final[dict[int, Versions]] = {
     ApiKey.DELETE_TOPICS: Versions(1, 6, 4),
     ApiKey.DELETE_RECORDS: Versions(0, 2, 2),
     ApiKey.INIT_PRODUCER_ID: Versions(0, 5, 2),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: Versions(2, 4, 4),
     ApiKey.ADD_PARTITIONS_TO_TXN: Versions(0, 5, 3),
     ApiKey.ADD_OFFSETS_TO_TXN: Versions(0, 4, 3),
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: Versions(2, 4, 4),
     ApiKey.END_TXN: Versions(0, 5, 3),
     ApiKey.WRITE_TXN_MARKERS: Versions(1, 2, 1),
     ApiKey.TXN_OFFSET_COMMIT: Versions(0, 5, 3),
@@ -115,17 +117,19 @@ API: Final[dict[int, Versions]] = {
     ApiKey.ALTER_CONFIGS: Versions(0, 2, 2),
     ApiKey.CREATE_PARTITIONS: Versions(0, 3, 2),
     ApiKey.DELETE_GROUPS: Versions(0, 2, 2),
+    ApiKey.ELECT_LEADERS: Versions(0, 2, 2),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: Versions(0, 1, 1),
     ApiKey.OFFSET_DELETE: Versions(0, 0, NEVER),
-    ApiKey.ELECT_LEADERS: Versions(0, 2, 2),
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: Versions(0, 1, 1),
+    ApiKey.ALTER_CLIENT_QUOTAS: Versions(0, 1, 1),
     ApiKey.DESCRIBE_CLUSTER: Versions(0, 2, 0),
     ApiKey.CONSUMER_GROUP_HEARTBEAT: Versions(0, 1, 0),
     ApiKey.CONSUMER_GROUP_DESCRIBE: Versions(0, 1, 0),
+    ApiKey.LIST_CONFIG_RESOURCES: Versions(0, 1, 0),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: Versions(0, 0, 0),
     ApiKey.DESCRIBE_TRANSACTIONS: Versions(0, 0, 0),
     ApiKey.LIST_TRANSACTIONS: Versions(0, 2, 0),
     ApiKey.DESCRIBE_PRODUCERS: Versions(0, 0, 0),
-    ApiKey.LIST_CONFIG_RESOURCES: Versions(0, 1, 0),
 }
 """What ApiVersions answers, in this order."""
 

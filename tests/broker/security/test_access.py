@@ -15,7 +15,7 @@ from tierd.wire.api import API, ApiKey
 BESIDE = {ApiKey.PRODUCE, ApiKey.FETCH}
 """Guarded inside their handlers."""
 OPEN = {"API_VERSIONS", "SASL_HANDSHAKE", "SASL_AUTHENTICATE"}
-UNTRIED = OPEN | {"WRITE_TXN_MARKERS", "DESCRIBE_USER_SCRAM_CREDENTIALS", "ALTER_USER_SCRAM_CREDENTIALS"}
+UNTRIED = OPEN | {"WRITE_TXN_MARKERS"}
 """Markers: the right to them is Kafka's own in the recording."""
 
 

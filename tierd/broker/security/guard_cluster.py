@@ -23,12 +23,14 @@ def table() -> dict[ApiKey, Guard]:
             Operation.DESCRIBE_CONFIGS, {"error_code": CLUSTER_DENIED, "config_resources": ()}
         ),
         ApiKey.LIST_PARTITION_REASSIGNMENTS: whole(describe, _WHOLE),
+        ApiKey.DESCRIBE_CLIENT_QUOTAS: whole(Operation.DESCRIBE_CONFIGS, {**_WHOLE, "entries": None}),
+        ApiKey.ALTER_CLIENT_QUOTAS: alter_quotas,
         ApiKey.DESCRIBE_ACLS: whole(describe, _WHOLE),
         ApiKey.CREATE_ACLS: for_each(alter, "creations", "results"),
         ApiKey.DELETE_ACLS: for_each(alter, "filters", "filter_results"),
         ApiKey.SASL_HANDSHAKE: for_everybody,
         ApiKey.SASL_AUTHENTICATE: for_everybody,
-        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: whole(describe, {**_WHOLE, "results": ()}),
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: whole(describe, {**_WHOLE, "results": [{"user": "", **_WHOLE}]}),
         ApiKey.ALTER_USER_SCRAM_CREDENTIALS: alter_users,
     }
 
@@ -83,8 +85,6 @@ async def alter_replica_log_dirs(asking: Asking, request: Any, go: Go) -> Answer
     return {"results": [{"topic_name": topic, "partitions": rows} for topic, rows in results.items()]}
 
 
-async def alter_reassignments(asking: Asking, request: Any, go: Go) -> Answer:
-    if asking.cluster(Operation.ALTER):
 async def elect_leaders(asking: Asking, request: Any, go: Go) -> Answer:
     if asking.cluster(Operation.ALTER):
         return await go(request)
@@ -96,6 +96,8 @@ async def elect_leaders(asking: Asking, request: Any, go: Go) -> Answer:
     return {"error_code": CLUSTER_DENIED, "replica_election_results": rows}
 
 
+async def alter_reassignments(asking: Asking, request: Any, go: Go) -> Answer:
+    if asking.cluster(Operation.ALTER):
         return await go(request)
     rows = [
         {
@@ -107,3 +109,13 @@ async def elect_leaders(asking: Asking, request: Any, go: Go) -> Answer:
         for topic in request.topics
     ]
     return {**_WHOLE, "responses": rows}
+
+
+async def alter_quotas(asking: Asking, request: Any, go: Go) -> Answer:
+    if asking.cluster(Operation.ALTER_CONFIGS):
+        return await go(request)
+    entities = [
+        [{"entity_type": row.entity_type, "entity_name": row.entity_name} for row in entry.entity]
+        for entry in request.entries
+    ]
+    return {"entries": [{**_WHOLE, "entity": entity} for entity in entities]}

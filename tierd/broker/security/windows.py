@@ -1,0 +1,70 @@
+"""How fast somebody is, over sliding windows as Kafka takes them, and how long to pause who is too fast. Pure."""
+
+import math
+from collections import deque
+
+
+class Windows:
+    """Amounts of the last *number* windows of *window_ms* each. A window begins with the first amount in it."""
+
+    __slots__ = ("_number", "_samples", "_total", "_window_ms")
+
+    def __init__(self, number: int, window_ms: int) -> None:
+        self._number = number
+        self._window_ms = window_ms
+        self._samples: deque[list[float]] = deque()
+        """Begin and amount of each."""
+        self._total = 0.0
+
+    def add(self, amount: float, now_ms: int) -> None:
+        self._forget(now_ms)
+        if self._samples and now_ms - self._samples[-1][0] < self._window_ms:
+            self._samples[-1][1] += amount
+        else:
+            self._samples.append([now_ms, amount])
+        self._total += amount
+
+    def idle(self, now_ms: int) -> bool:
+        """Whether nothing is left to be known of it."""
+        self._forget(now_ms)
+        return not self._samples
+
+    def pause_ms(self, most_per_s: float, now_ms: int) -> int:
+        """How long nothing more may come until the rate is down at *most_per_s*; 0: it is below."""
+        self._forget(now_ms)
+        if not self._samples:
+            return 0
+        span_ms = max(now_ms - self._samples[0][0], (self._number - 1) * self._window_ms, self._window_ms)
+        rate = self._total * 1000 / span_ms
+        return math.ceil((rate - most_per_s) / most_per_s * span_ms) if rate > most_per_s else 0
+
+    def _forget(self, now_ms: int) -> None:
+        samples, expired_ms = self._samples, now_ms - self._number * self._window_ms
+        while samples and samples[0][0] <= expired_ms:
+            self._total -= samples.popleft()[1]
+        if not samples:
+            self._total = 0.0  # what rounding has left
+
+
+class Bucket:
+    """A token bucket: any amount may be taken as long as there is something in it; it then owes what it had not."""
+
+    __slots__ = ("_seen_ms", "_tokens")
+
+    def __init__(self, full: float, now_ms: int) -> None:
+        self._tokens = full
+        self._seen_ms = now_ms
+
+    def take(self, amount: float, most_per_s: float, full: float, now_ms: int, *, strict: bool) -> bool:
+        """Whether it may be; *strict*: not while the bucket owes anything."""
+        gained = (now_ms - self._seen_ms) * most_per_s / 1000
+        self._tokens, self._seen_ms = min(self._tokens + gained, full), now_ms
+        if strict and self._tokens < 0:
+            return False
+        self._tokens -= amount
+        return True
+
+    def debt_ms(self, most_per_s: float, now_ms: int) -> int:
+        """Until when it owes nothing."""
+        owed = -self._tokens * 1000 / most_per_s - (now_ms - self._seen_ms)
+        return max(math.ceil(owed), 0)

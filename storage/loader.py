@@ -353,8 +353,9 @@ class _Loader:
         return segment.append_ms
 
     def _log_start(self, first_base: int) -> int:
-        """Tiered: where the checkpoint says. Else never below the first segment that is left."""
+        """Tiered: where the checkpoint says, 0 when it does not: whoever knows the bucket has to say more. Else never
+        below the first segment that is left."""
         given = self._given.log_start
-        if given is None:
-            return first_base
-        return given if self._settings.remote_storage_enable else max(given, first_base)
+        if self._settings.remote_storage_enable:
+            return given or 0
+        return first_base if given is None else max(given, first_base)

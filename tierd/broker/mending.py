@@ -2,12 +2,14 @@
 
 import asyncio
 import logging
+from collections.abc import Iterable, Mapping
 from functools import partial
 
-from tierd.base.errors import CorruptFile, RemoteUnavailable
-from tierd.base.ids import TopicPartition
+from tierd.base.errors import CorruptFile, RemoteUnavailable, StartRefused
+from tierd.base.ids import PartitionId, TopicPartition
 from tierd.broker.partition import Partition
 from tierd.broker.ports import RemoteTier
+from tierd.remote.view import RemotePartition
 from tierd.storage import names
 from tierd.storage.checkpoints import parse_checkpoint
 from tierd.storage.directory import LogDirectory
@@ -121,16 +123,30 @@ def settle_log_start(partition: Partition, *, known: bool) -> None:
     """Log start is the largest that checkpoint (*known*: it lists the partition) and bucket know.
 
     A missing entry never means the first local base while the bucket has older segments (FORMAT.md, "Checkpoints").
+    Where there is an entry, older segments that the bucket does not show are lost there: they do not move it.
     """
     logged, remote = partition.log, partition.remote
-    if remote is None:
-        return
-    oldest = max(remote.start or 0, remote.log_start or 0)
-    if not known and remote.start is not None and oldest < logged.log_start:
-        log.warning("log start was lost, taken from the bucket", extra={"partition": str(partition), "start": oldest})
-        logged.log_start = oldest
-    start = max(logged.log_start, remote.log_start or 0)
-    if remote.start is not None and start < logged.local_start:
-        start = max(start, min(remote.start, logged.local_start))
+    start = 0 if remote is None else remote.log_start or 0
+    if not known:
+        oldest = None if remote is None else remote.start
+        start = max(start, logged.local_start if oldest is None else min(oldest, logged.local_start))
+        if start < logged.local_start:
+            log.warning(
+                "log start was lost, taken from the bucket", extra={"partition": str(partition), "start": start}
+            )
     if start > logged.log_start:
         logged.move_log_start(start)
+
+
+def refuse_untiered(partitions: Iterable[Partition], remotes: Mapping[PartitionId, RemotePartition]) -> None:
+    """Raises StartRefused when the settings say of a partition that it is not tiered, and a part of it lies in the
+    bucket alone: as an untiered log it would begin where the disk does, and the bucket would forget the rest."""
+    for partition in partitions:
+        remote, local_start = remotes.get(partition.id), partition.log.local_start
+        if partition.tiered or partition.internal or remote is None or remote.start is None:
+            continue
+        if remote.start < local_start:
+            raise StartRefused(
+                f"remote.storage.enable=false for {partition}, but its offsets {remote.start} to {local_start - 1} lie "
+                "only in the bucket: set remote.log.copy.disable=true to copy no more, or delete the topic"
+            )

@@ -14,7 +14,7 @@ from tierd.broker.adopting import say_what_is_missing, without_id
 from tierd.broker.error_map import code_of
 from tierd.broker.homes import Home, Homes, Offline
 from tierd.broker.making import Making, Removal, make_log, removal
-from tierd.broker.mending import begin_one, is_behind, listed_starts, say_it_waits
+from tierd.broker.mending import begin_one, is_behind, listed_starts, refuse_untiered, say_it_waits
 from tierd.broker.outages import Outages
 from tierd.broker.partition import Partition
 from tierd.broker.ports import RemoteTier
@@ -248,8 +248,9 @@ class Partitions:
         """Enter *epoch* in every partition, above what the bucket has. After this the logs accept appends.
 
         *waiting*: those that do so only after `begin_waiting`. *outside*: those whose local log is given up for what
-        the bucket has.
+        the bucket has. Raises StartRefused.
         """
+        refuse_untiered(self, remotes)
         self.epoch = epoch
         self.waiting = set(waiting)
         for partition in self:

@@ -1,6 +1,6 @@
 """Which segments count when a bucket holds several for one range: pure, and the same for every reader.
 
-Order (remote/LAYOUT.md, "One writer"): lineage, higher epoch, named by the head, smaller id.
+Order (remote/LAYOUT.md, "One writer"): lineage, higher epoch, whole, named by the head, smaller id.
 """
 
 from bisect import bisect_left, insort
@@ -27,6 +27,8 @@ class Lineage:
     head_epoch: int | None = None
     named: frozenset[Uuid] = field(default_factory=frozenset)
     """Segments that the head names."""
+    faulty: frozenset[Uuid] = field(default_factory=frozenset)
+    """Segments that are not whole in the bucket any more; each has a copy that is, or none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +55,9 @@ def _fits_between(counting: list[CatalogSegment], segment: CatalogSegment) -> bo
     return not any(_overlap(segment, neighbour) for neighbour in counting[max(0, at - 1) : at + 1])
 
 
-def _rank(segment: CatalogSegment, lineage: Lineage) -> tuple[int, bool, Uuid]:
-    return (-_last_epoch(segment), segment.remote.segment_id not in lineage.named, segment.remote.segment_id)
+def _rank(segment: CatalogSegment, lineage: Lineage) -> tuple[int, bool, bool, Uuid]:
+    segment_id = segment.remote.segment_id
+    return (-_last_epoch(segment), segment_id in lineage.faulty, segment_id not in lineage.named, segment_id)
 
 
 def _last_epoch(segment: CatalogSegment) -> int:

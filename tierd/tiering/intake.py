@@ -64,10 +64,10 @@ def row_of(store: ObjectStore, keys: Keys, found: Found, named: Mapping[Uuid, He
     return _from_manifest(store, found.name, stem, log_info, indexes)
 
 
-def empty_row(keys: Keys, name: SegmentName, entry: HeadEntry) -> CatalogSegment:
-    """The row of a range without records, which only a head's entry knows."""
+def named_row(keys: Keys, name: SegmentName, entry: HeadEntry) -> CatalogSegment:
+    """The row of what only a head's entry tells: a range without records, or a segment that is not whole any more."""
     nothing = ObjectInfo(key="", size=0, etag="", modified_ms=0)
-    return _from_entry(name, keys.stem(name), entry, nothing, nothing, 0)
+    return _from_entry(name, keys.stem(name), entry, nothing, replace(nothing, size=sum(entry.index_sizes)), 0)
 
 
 def committed_row(store: ObjectStore, name: SegmentName, stem: str) -> CatalogSegment | None:

@@ -115,11 +115,12 @@ def faults(store: ObjectStore, keys: Keys, rows: Sequence[CatalogSegment]) -> di
         if isinstance(key, SegmentObject) and key.name.base > wanted[-1].remote.base:
             break
         sizes[info.key] = info.size
-    found = {row.remote.segment_id: _fault(row, sizes) for row in wanted}
+    found = {row.remote.segment_id: fault(row, sizes) for row in wanted}
     return {segment_id: why for segment_id, why in found.items() if why is not None}
 
 
-def _fault(row: CatalogSegment, sizes: Mapping[str, int]) -> str | None:
+def fault(row: CatalogSegment, sizes: Mapping[str, int]) -> str | None:
+    """What is wrong with a segment's objects, whose *sizes* by key a LIST has shown; None when they are whole."""
     wanted = {
         ObjectKind.LOG: row.remote.size_bytes,
         ObjectKind.INDEXES: row.remote.indexes_bytes,
@@ -129,6 +130,6 @@ def _fault(row: CatalogSegment, sizes: Mapping[str, int]) -> str | None:
         key = row.remote.stem + kind
         if key not in sizes:
             return f"{key} is not there any more"
-        if sizes[key] != size:
+        if sizes[key] != size and (size or kind is not ObjectKind.MANIFEST):
             return f"{key} has {sizes[key]} bytes, {size} were copied"
     return None

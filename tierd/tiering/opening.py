@@ -6,7 +6,7 @@ copies -> claim PUT. All of it blocks; `claiming` drives it from the loop and kn
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -24,8 +24,9 @@ from tierd.remote.topics import list_topic_keys, read_topic
 from tierd.tiering.catalog import Catalog
 from tierd.tiering.choice import Lineage, RunStart, choose
 from tierd.tiering.divergence import outside
-from tierd.tiering.intake import Found, committed_row, empty_row, list_segments, row_of
+from tierd.tiering.intake import Found, committed_row, list_segments, named_row, row_of
 from tierd.tiering.lifecycle import CopyState
+from tierd.tiering.losses import Losses, fault
 from tierd.tiering.options import OpenRequest, TopicState
 from tierd.tiering.rows import CatalogSegment
 
@@ -66,10 +67,27 @@ class Surveyed:
     """Partitions whose local log has left the bucket's history; what it holds is given up for what the bucket has."""
     newer: tuple[TopicState, ...] = ()
     """Topics whose settings are newer in the bucket than in the registry: that one comes from a backup, or is new."""
+    faulty: tuple["Faulty", ...] = ()
 
     @property
     def newest(self) -> OwnerClaim | None:
         return self.claims[-1] if self.claims else None
+
+
+@dataclass(frozen=True, slots=True)
+class Faulty:
+    """A segment that counts, though it is not whole in the bucket: nothing else there has its offsets."""
+
+    row: CatalogSegment
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What the objects of one partition come to."""
+
+    losers: tuple[CatalogSegment, ...]
+    faulty: tuple[Faulty, ...]
 
 
 @dataclass(slots=True)
@@ -94,10 +112,12 @@ class Survey:
         if known is None:
             self._take_archive(found, request)
         newer = self._take_topics(request)
-        losers = self._take_in(request, claims)
+        parts = self._take_in(request, claims)
         self._settle_started()
         outside = () if request.claimed is not None else self._outside(request)
-        return Surveyed(tuple(claims), tuple(losers), outside, newer)
+        losers = tuple(row for part in parts for row in part.losers)
+        faulty = tuple(one for part in parts for one in part.faulty)
+        return Surveyed(tuple(claims), losers, outside, newer, faulty)
 
     def _check_owner(self, newest: OwnerClaim | None, request: OpenRequest) -> None:
         if newest is None or not owner.is_foreign(newest, request.identity.holder):
@@ -157,7 +177,7 @@ class Survey:
         return [claim for claim in claims if claim is not None]
 
     # --- what it holds -----------------------------------------------------------------------------------------------
-    def _take_in(self, request: OpenRequest, claims: list[OwnerClaim]) -> list[CatalogSegment]:
+    def _take_in(self, request: OpenRequest, claims: list[OwnerClaim]) -> list[_Part]:
         for view in request.views:
             if view.settings.remote_storage_enable:
                 self.catalog.know(view.id, view.name.topic, view.settings.tierd_delete_delay_ms)
@@ -200,20 +220,22 @@ class Survey:
             return False
         return registry_epoch is None or epoch > registry_epoch or not dirty
 
-    def _take_newer(self, claims: list[OwnerClaim]) -> list[CatalogSegment]:
+    def _take_newer(self, claims: list[OwnerClaim]) -> list[_Part]:
         """The last writer was this catalog's own: only what lies at or behind its last segment can be new."""
         parts = [(row.part, row.topic) for row in self.catalog.partitions()]
-        losers = self._all(lambda one: self._take_newer_of(*one, claims), parts)
-        return [segment for some in losers for segment in some]
+        lost = Losses(self.catalog)
+        return self._all(lambda one: self._take_newer_of(*one, claims, lost), parts)
 
-    def _take_newer_of(self, part: PartitionId, topic: str, claims: list[OwnerClaim]) -> list[CatalogSegment]:
+    def _take_newer_of(self, part: PartitionId, topic: str, claims: list[OwnerClaim], lost: Losses) -> _Part:
         keys = self.bucket.keys
         folder = keys.partition_folder(topic, part.topic_id, part.partition)
         last = self.catalog.last(part)
         start_after = None if last is None else f"{folder}{last.remote.base:020d}"
-        return self._take_part(part, list_segments(self.bucket.store, keys, folder, start_after), None, claims)
+        listed = list_segments(self.bucket.store, keys, folder, start_after)
+        faults = {loss.segment_id: loss.why for loss in lost.of(part)}
+        return self._take_part(part, listed, None, claims, faults)
 
-    def _take_all(self, claims: list[OwnerClaim]) -> list[CatalogSegment]:
+    def _take_all(self, claims: list[OwnerClaim]) -> list[_Part]:
         """Another run wrote since, or the catalog is new: every folder and head."""
         store, keys = self.bucket.store, self.bucket.keys
         log.info("taking in the whole bucket", extra={"url": self.bucket.url})
@@ -222,8 +244,7 @@ class Survey:
         by_part: dict[PartitionId, list[Found]] = {part: [] for part in heads}
         for found in (one for folder in folders for one in folder):
             by_part.setdefault(found.part, []).append(found)
-        losers = self._all(lambda one: self._take_part(one[0], one[1], heads.get(one[0]), claims), by_part.items())
-        return [segment for some in losers for segment in some]
+        return self._all(lambda one: self._take_part(one[0], one[1], heads.get(one[0]), claims), by_part.items())
 
     def _head(self, key: HeadKey) -> tuple[PartitionId, Head | None]:
         stored = read_head(self.bucket.store, self.bucket.keys, key.topic, key.topic_id, key.partition)
@@ -234,9 +255,17 @@ class Survey:
         return (folder for folder in folders if self.bucket.keys.parse_topic_folder(folder) is not None)
 
     def _take_part(
-        self, part: PartitionId, listed: list[Found], head: Head | None, claims: list[OwnerClaim]
-    ) -> list[CatalogSegment]:
-        """Make rows of one partition's unknown segments; give those that do not count."""
+        self,
+        part: PartitionId,
+        listed: list[Found],
+        head: Head | None,
+        claims: list[OwnerClaim],
+        faults: Mapping[Uuid, str] | None = None,
+    ) -> _Part:
+        """Make rows of one partition's unknown segments, and sort out those that do not count.
+
+        *faults*: the known segments that are not whole; None: *listed* is all that the bucket has, and shows it.
+        """
         rows = {row.remote.segment_id: row for row in self.catalog.segments(part)}
         finished = [row for row in rows.values() if row.state is CopyState.COPY_FINISHED]
         named = {entry.segment_id: entry for entry in head.entries} if head else {}
@@ -247,7 +276,9 @@ class Survey:
         ]
         new = [row for row in fresh if row is not None]
         if head is not None:
-            new += self._empty_ranges(head, rows)
+            new += self._only_named(head, {*rows, *(row.remote.segment_id for row in new)})
+        if faults is None:
+            faults = _faults([*finished, *new], listed)
         runs = [(claim.epoch, claim.first_append(part)) for claim in claims]
         choice = choose(
             [*finished, *new],
@@ -255,22 +286,27 @@ class Survey:
                 runs=[RunStart(epoch, first) for epoch, first in runs if first is not None],
                 head_epoch=head.epoch if head else None,
                 named=frozenset(named),
+                faulty=frozenset(faults),
             ),
         )
         if listed or head:
             self.catalog.know(part, listed[0].name.topic if listed else head.topic if head else "")
         self._remember(part, head, [row for row in choice.counting if row.remote.segment_id not in rows])
-        return list(choice.lost)
+        needed = [row for row in choice.counting if head is None or row.remote.next_base > head.log_start]
+        faulty = [Faulty(row, faults[row.remote.segment_id]) for row in needed if row.remote.segment_id in faults]
+        return _Part(choice.lost, tuple(faulty))
 
-    def _empty_ranges(self, head: Head, rows: dict[Uuid, CatalogSegment]) -> list[CatalogSegment]:
+    def _only_named(self, head: Head, known: set[Uuid]) -> list[CatalogSegment]:
+        """What the head names and nothing else shows: ranges without records, and segments above log start that have
+        lost an object. Nothing else must take their place: what they held may be on the disk still, or come back."""
         return [
-            empty_row(
+            named_row(
                 self.bucket.keys,
                 SegmentName(head.topic, head.topic_id, head.partition, entry.base, entry.segment_id),
                 entry,
             )
             for entry in head.entries
-            if entry.size_bytes == 0 and entry.segment_id not in rows
+            if entry.segment_id not in known and (entry.size_bytes == 0 or entry.next_base > head.log_start)
         ]
 
     def _remember(self, part: PartitionId, head: Head | None, new: list[CatalogSegment]) -> None:
@@ -303,6 +339,13 @@ class Survey:
                 self.pulse.beat()
                 results.append(result)
         return results
+
+
+def _faults(rows: Iterable[CatalogSegment], listed: Iterable[Found]) -> dict[Uuid, str]:
+    """Which of *rows* have not all their objects among the *listed* ones, and why."""
+    sizes = {info.key: info.size for found in listed for info in found.objects.values()}
+    why = {row.remote.segment_id: fault(row, sizes) for row in rows if row.remote.size_bytes}
+    return {segment_id: reason for segment_id, reason in why.items() if reason is not None}
 
 
 def settle(bucket: Bucket, catalog: Catalog, clock: Clock, row: CatalogSegment, settle_ms: int) -> CopyState:

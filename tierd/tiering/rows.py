@@ -64,6 +64,7 @@ class CatalogSegment:
     remote: RemoteSegment
     state: CopyState
     manifest_bytes: int = 0
+    """0 is unknown: its row comes from a head's entry alone."""
     records: int | None = None
     owner_epoch: int | None = None
     """Epoch of the run that copied it; None when unknown."""

@@ -28,7 +28,7 @@ from tierd.tiering.clockguard import ClockGuard
 from tierd.tiering.copying import Copying
 from tierd.tiering.lifecycle import CopyState
 from tierd.tiering.losses import Losses
-from tierd.tiering.opening import Pulse, Survey
+from tierd.tiering.opening import Pulse, Survey, Surveyed
 from tierd.tiering.options import OpenReport, OpenRequest, TiererOptions, TopicState
 from tierd.tiering.ports import LocalTier
 from tierd.tiering.publish import Publisher
@@ -124,6 +124,8 @@ class Tierer:
             due_ms = state.now_ms() + state.options.age_guard_ms
             state.catalog.deleting(*taken.surveyed.losers, due_ms=due_ms)
         self._bury()
+        if taken.surveyed is not None:
+            self._note_losses(taken.surveyed)
         for topic in taken.surveyed.newer if taken.surveyed is not None else ():
             state.catalog.adopt_topic(topic)
             self._drop_views(topic.topic_id)  # with the older settings; the broker tells them again with these
@@ -135,6 +137,16 @@ class Tierer:
         if state.bucket.url.startswith("s3:"):  # what a directory can do is known
             self._spawn(self._probe())
         self.copying.wake_all()
+
+    def _note_losses(self, surveyed: Surveyed) -> None:
+        """A look at the whole bucket has shown segments that are not whole. Of those that do not count nobody cares."""
+        losses = self.state.losses
+        for loser in surveyed.losers:
+            losses.mended(loser.remote.part, [loser])
+        for one in surveyed.faulty:
+            part, segment_id = one.row.remote.part, one.row.remote.segment_id
+            if part in self.state.views:
+                losses.note(part, self.state.name_of(part), [one.row], {segment_id: one.why})
 
     async def _probe(self) -> None:
         """Say what the server can do; the store itself is told what it must do without."""

@@ -1,4 +1,4 @@
-"""No file and no function is longer than CONTRIBUTING.md allows."""
+"""What linters do not look for: no file and no function is longer than CONTRIBUTING.md allows, no wait is a trap."""
 
 import ast
 import re
@@ -44,3 +44,10 @@ def test_the_limits_are_those_that_contributors_are_told() -> None:
     )
     assert told is not None
     assert (int(told[1]), int(told[2])) == (FILE_LINES, FUNCTION_LINES)
+
+
+def test_no_wait_loses_a_cancellation() -> None:
+    """As `asyncio.wait_for` of Python 3.11 does when both come at the same time; `asyncio.timeout` does not."""
+    code = [(name, text) for name, text in sources() if not name.startswith("tests/")]
+    assert any("asyncio.timeout(" in text for _, text in code)
+    assert [name for name, text in code if "wait_for(" in text] == []

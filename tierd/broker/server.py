@@ -108,7 +108,8 @@ class Server:
             connection.finish()
         if self._connections and grace_s > 0:
             try:
-                await asyncio.wait_for(self._emptied.wait(), grace_s)
+                async with asyncio.timeout(grace_s):
+                    await self._emptied.wait()
             except TimeoutError:
                 log.info("closing connections that are still busy", extra={"connections": len(self._connections)})
         for connection in list(self._connections):

@@ -66,7 +66,7 @@ def _fate(topic: TopicSettings) -> Iterator[str]:
         )
     where = "the bucket" if topic.remote_storage_enable else "this disk"
     if not topic.deletes:
-        yield f"{where} forgets nothing: cleanup.policy={','.join(sorted(topic.cleanup_policy))}"
+        yield f"{where} forgets nothing: cleanup.policy={','.join(sorted(topic.cleanup_policy)) or 'nothing'}"
         return
     total = _limits(topic.retention_ms, topic.retention_bytes)
     later = f", {show_ms(topic.tierd_delete_delay_ms)} after its release" if topic.remote_storage_enable else ""

@@ -180,25 +180,26 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """A set of words, written with commas; a TOML list is fine too."""
+    """A set of words, none at all too, written with commas; a TOML list is fine as well."""
 
     words: tuple[str, ...]
 
     @property
     def allowed(self) -> str:
-        return "any of " + ", ".join(self.words) + ", with commas"
+        return "any of " + ", ".join(self.words) + ", with commas, or nothing"
 
     def read(self, raw: object) -> Value:
         return self.read_kafka(",".join(map(str, raw)) if isinstance(raw, list | frozenset) else str(raw))
 
     def read_kafka(self, text: str) -> Value:
         found = frozenset(word.strip() for word in text.split(",") if word.strip())
-        if not found or not found <= set(self.words):
+        if not found <= set(self.words):
             raise ValueError(f"String must be one of: {', '.join(self.words)}")
         return found
 
     def text(self, value: Value) -> str:
-        return ",".join(word for word in self.words if isinstance(value, frozenset) and word in value)
+        """In the order in which Kafka shows a list that was added to: `delete,compact`."""
+        return ",".join(sorted(value, reverse=True)) if isinstance(value, frozenset) else ""
 
     show = text
 

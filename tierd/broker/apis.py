@@ -47,7 +47,7 @@ _Handlers = dict[ApiKey, ControlHandler]
 def handlers(parts: Parts, cluster_id: str, advertised: Advertised) -> _Handlers:
     """*advertised*: the address that clients of a listener are told."""
     every = {
-        **_of_topics(parts),
+        **_of_topics(parts, advertised),
         **_of_records(parts),
         **_of_the_node(parts, cluster_id, advertised),
         **_of_groups(parts, advertised),
@@ -71,7 +71,7 @@ def guards(parts: Parts) -> dict[ApiKey, Guard]:
     }
 
 
-def _of_topics(parts: Parts) -> _Handlers:
+def _of_topics(parts: Parts, advertised: Advertised) -> _Handlers:
     settings, topics, partitions = parts.settings, parts.topics, parts.partitions
     alter = AlterConfigs(topics, partitions)
     return {
@@ -80,7 +80,7 @@ def _of_topics(parts: Parts) -> _Handlers:
         ),
         ApiKey.DELETE_TOPICS: DeleteTopics(topics, partitions, deleted=parts.coordinator.forget_topic),
         ApiKey.CREATE_PARTITIONS: CreatePartitions(topics, node_id=settings.node_id),
-        ApiKey.DESCRIBE_CONFIGS: DescribeConfigs(partitions, settings),
+        ApiKey.DESCRIBE_CONFIGS: DescribeConfigs(partitions, settings, advertised),
         ApiKey.ALTER_CONFIGS: alter,
         ApiKey.INCREMENTAL_ALTER_CONFIGS: alter,
     }

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tierd.base.errors import DiskFull
+from tierd.broker.entrances import Advertised
 from tierd.broker.partitions import Partitions, Topic
 from tierd.broker.topics import TopicRefused, Topics
 from tierd.config.model import Settings, daemon_settings
@@ -32,9 +33,10 @@ _LISTS = frozenset(
 class DescribeConfigs:
     """The handler of the DescribeConfigs API."""
 
-    def __init__(self, partitions: Partitions, settings: Settings) -> None:
+    def __init__(self, partitions: Partitions, settings: Settings, advertised: Advertised) -> None:
         self._partitions = partitions
         self._settings = settings
+        self._advertised = advertised
 
     async def __call__(self, header: RequestHeader, request: Any) -> dict[str, object]:
         documented = getattr(request, "include_documentation", False)
@@ -68,6 +70,9 @@ class DescribeConfigs:
         return rows
 
     def _of_broker(self, documented: bool) -> Iterable[dict[str, object]]:
+        doc = "What clients of each listener are told to connect to." if documented else None
+        row = _setting("advertised.listeners", self._told(), _STATIC_BROKER, _STRING, doc)
+        yield {**row, "read_only": True, "is_sensitive": False}
         for where in daemon_settings():
             value: Any = self._settings
             for attribute in where.attributes:
@@ -77,6 +82,11 @@ class DescribeConfigs:
             source = _DEFAULT if value == where.default and not where.required else _STATIC_BROKER
             row = _setting(where.setting.path, text, source, _STRING, where.setting.doc if documented else None)
             yield {**row, "read_only": True, "is_sensitive": secret}
+
+    def _told(self) -> str:
+        """As Kafka writes it: `NAME://host:port`, with commas."""
+        told = ((name, *self._advertised(name)) for name in self._settings.endpoints)
+        return ",".join(f"{name}://{host}:{port}" for name, host, port in told)
 
 
 class AlterConfigs:

@@ -180,26 +180,27 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """A set of words, none at all too, written with commas; a TOML list is fine as well."""
+    """A set of words, written with commas, shown in the order of *words*; a TOML list is fine too."""
 
     words: tuple[str, ...]
+    none: bool = False
+    """Whether it may be empty."""
 
     @property
     def allowed(self) -> str:
-        return "any of " + ", ".join(self.words) + ", with commas, or nothing"
+        return "any of " + ", ".join(self.words) + ", with commas" + (", or nothing" if self.none else "")
 
     def read(self, raw: object) -> Value:
         return self.read_kafka(",".join(map(str, raw)) if isinstance(raw, list | frozenset) else str(raw))
 
     def read_kafka(self, text: str) -> Value:
         found = frozenset(word.strip() for word in text.split(",") if word.strip())
-        if not found <= set(self.words):
-            raise ValueError(f"String must be one of: {', '.join(self.words)}")
+        if not found <= set(self.words) or not (found or self.none):
+            raise ValueError(f"String must be one of: {', '.join(sorted(self.words))}")
         return found
 
     def text(self, value: Value) -> str:
-        """In the order in which Kafka shows a list that was added to: `delete,compact`."""
-        return ",".join(sorted(value, reverse=True)) if isinstance(value, frozenset) else ""
+        return ",".join(word for word in self.words if isinstance(value, frozenset) and word in value)
 
     show = text
 

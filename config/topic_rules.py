@@ -79,7 +79,7 @@ _FOREVER_MS = Number(1, unit=MILLIS, none=LONG_MAX)
 RULES: tuple[TopicRule, ...] = (
     _rule(
         "cleanup.policy",
-        Words(("compact", "delete")),
+        Words(("delete", "compact"), none=True),
         "What happens to old data: delete it, compact it by key, or both.",
     ),
     _rule(

@@ -31,6 +31,7 @@ from tierd.broker.sasl.user_apis import UserApis
 from tierd.broker.security import guard_cluster, guard_groups
 from tierd.broker.security.acl_apis import AclApis
 from tierd.broker.security.acls import Kind
+from tierd.broker.security.audited import audited
 from tierd.broker.security.guard_topics import TopicGuards
 from tierd.broker.security.guard_transactions import TransactionGuards
 from tierd.broker.security.guarding import Guard, guarded
@@ -57,7 +58,9 @@ def handlers(parts: Parts, cluster_id: str, advertised: Advertised) -> _Handlers
         **QuotaApis(parts.quotas).table(),
     }
     every |= Mutations(parts.quotas, parts.partitions, parts.settings.num_partitions).counted(every)
-    return every if parts.authorizer is None else guarded(every, guards(parts), parts.authorizer)
+    if parts.authorizer is not None:
+        every = guarded(every, guards(parts), parts.authorizer)
+    return every if parts.audit is None else audited(every, parts.audit, parts.partitions)
 
 
 def guards(parts: Parts) -> dict[ApiKey, Guard]:

@@ -116,6 +116,8 @@ class Broker:
         if parts.authorizer is not None:
             await parts.authorizer.close()
         await parts.quotas.close()
+        if parts.audit is not None:
+            parts.audit.close()
         await self.commits.close()
         await parts.delete_records.close()
         if parts.remote_reads is not None:

@@ -3,6 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 
 from tierd.base.clock import Clock
+from tierd.base.errors import StartRefused
 from tierd.base.ids import TopicPartition
 from tierd.broker.cleaning import Cleaning, CleaningLimits
 from tierd.broker.commits import Commits
@@ -28,6 +29,7 @@ from tierd.broker.producer_ids import ProducerIds
 from tierd.broker.registry import Registry
 from tierd.broker.remote_reads import RemoteReads
 from tierd.broker.sasl.users import Users
+from tierd.broker.security.audit import Audit, AuditFile, AuditLog
 from tierd.broker.security.authorizer import Authorizer
 from tierd.broker.security.quotas import Quotas
 from tierd.broker.topics import Topics
@@ -65,7 +67,8 @@ class Parts:
         self.cleaning = None if worker is None else self._cleaning(worker)
 
         self.remote_reads = None if tier is None else RemoteReads(tier, clock, self.counters)
-        self.authorizer = _authorizer(settings, registry)
+        self.audit = _audit(settings, clock)
+        self.authorizer = _authorizer(settings, registry, self.audit)
         self.quotas = Quotas(
             registry, clock, windows=settings.access.quota_windows, window_s=settings.access.quota_window_s
         )
@@ -170,11 +173,23 @@ class Parts:
         return max(ids, default=None)
 
 
-def _authorizer(settings: Settings, registry: Registry) -> Authorizer | None:
+def _authorizer(settings: Settings, registry: Registry, audit: Audit | None) -> Authorizer | None:
     access = settings.access
     if not access.authorizer:
         return None
-    return Authorizer(registry, super_users=access.super_users, allow_without=access.allow_without_acl)
+    tell = (lambda denied: None) if audit is None else audit.denied
+    return Authorizer(registry, super_users=access.super_users, allow_without=access.allow_without_acl, tell=tell)
+
+
+def _audit(settings: Settings, clock: Clock) -> Audit | None:
+    """None: nobody wants it. Raises StartRefused."""
+    sinks: list[AuditFile | AuditLog] = [AuditLog()] if settings.access.audit_log else []
+    if settings.access.audit_file is not None:
+        try:
+            sinks.append(AuditFile(settings.access.audit_file))
+        except OSError as error:
+            raise StartRefused(f"tierd.audit.file: {error}") from error
+    return Audit(sinks, clock) if sinks else None
 
 
 def _group_limits(settings: Settings) -> GroupLimits:

@@ -1,0 +1,129 @@
+"""Audit lines: who did what, with what outcome; a line of JSON each, in a file, among the daemon's log lines, or both.
+
+Never a secret: of settings and users only names are told. Loop thread only.
+"""
+
+import json
+import logging
+import os
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, Protocol, TextIO
+
+from tierd.base.clock import Clock
+from tierd.base.logs import Doubling
+from tierd.base.session import Session
+from tierd.broker.security.asking import Denied
+from tierd.wire.api import ApiKey
+from tierd.wire.errors import ErrorCode
+from tierd.wire.header import RequestHeader
+
+log = logging.getLogger(__name__)
+
+_MODE: Final = 0o640
+OK: Final = "OK"
+
+
+class Sink(Protocol):
+    def write(self, line: str) -> None:
+        """One line, without its end. Never raises: what is told has been done already."""
+
+
+class AuditFile:
+    """A file that others may rename or remove: then the next line begins it anew."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises OSError when it cannot be written to."""
+        self._path = path
+        self._file = self._open()
+        self._failures = Doubling()
+
+    def write(self, line: str) -> None:
+        try:
+            if self._moved():
+                self._file.close()
+                self._file = self._open()
+            self._file.write(line + "\n")
+            self._file.flush()
+        except (OSError, ValueError) as error:  # ValueError: closed, and could not be opened again
+            if (times := self._failures.failed(self._path)) is not None:
+                log.error("audit line lost", extra={"file": str(self._path), "why": str(error), "times": times})
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _open(self) -> TextIO:
+        descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, _MODE)
+        return os.fdopen(descriptor, "a", encoding="utf-8")
+
+    def _moved(self) -> bool:
+        if self._file.closed:
+            return True
+        ours = os.fstat(self._file.fileno())
+        try:
+            there = self._path.stat()
+        except FileNotFoundError:
+            return True
+        return (ours.st_dev, ours.st_ino) != (there.st_dev, there.st_ino)
+
+
+class AuditLog:
+    """The same lines among the daemon's own."""
+
+    def write(self, line: str) -> None:
+        log.info("audit", extra={"line": line})
+
+
+class Audit:
+    """Puts lines together."""
+
+    def __init__(self, sinks: "list[AuditFile | AuditLog]", clock: Clock) -> None:
+        self._sinks = sinks
+        self._clock = clock
+        self._refused = Doubling()
+
+    def act(self, header: RequestHeader, act: str, what: Mapping[str, object], code: int, message: object) -> None:
+        """Something that was done or tried."""
+        facts = {"event": act, **_who(header.session), "client_id": header.client_id, **what}
+        outcome = OK if code == 0 else ErrorCode(code).name
+        self._write({**facts, "outcome": outcome, **({"why": str(message)} if code and message else {})})
+
+    def denied(self, denied: Denied) -> None:
+        """A client asked for what it may not do. Who goes on asking is told of at each doubling of its times."""
+        session = denied.header.session
+        key = session.principal, session.host, denied.operation, denied.kind, denied.name
+        times = self._refused.failed(key)
+        if times is None:
+            return
+        facts = {
+            "event": "denied",
+            **_who(session),
+            "client_id": denied.header.client_id,
+            "api": ApiKey(denied.header.api_key).name,
+            "operation": denied.operation.name,
+            "resource": f"{denied.kind.name}:{denied.name}",
+            "rule": None if denied.by is None else str(denied.by),
+            "times": times,
+        }
+        self._write({**facts, "outcome": "DENIED"})
+
+    def authentication_failed(self, session: Session, user: str | None, why: str, times: int) -> None:
+        """*user*: who it said it was."""
+        facts = {"event": "authentication", **_who(session), "principal": None, "user": user, "times": times}
+        self._write({**facts, "outcome": ErrorCode.SASL_AUTHENTICATION_FAILED.name, "why": why})
+
+    def close(self) -> None:
+        for sink in self._sinks:
+            if isinstance(sink, AuditFile):
+                sink.close()
+
+    def _write(self, facts: Mapping[str, object]) -> None:
+        now = datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC).isoformat(timespec="milliseconds")
+        line = json.dumps({"time": now.replace("+00:00", "Z"), **facts})
+        for sink in self._sinks:
+            sink.write(line)
+
+
+def _who(session: Session) -> dict[str, object]:
+    return {"principal": str(session.principal), "address": session.host, "listener": session.listener}

@@ -167,7 +167,7 @@ def test_who_begins_a_handshake_and_does_not_end_it_is_closed(own: Signed, caplo
             assert served.counters.handshakes_failed == 3
 
     run(scenario())
-    assert refused(caplog).count("not finished in 10 s") == 3
+    assert refused(caplog).count("not finished in 10 s") == 2  # the first and the second: 3 is said with the fourth
 
 
 def test_requests_that_wait_for_room_get_it_also_through_tls(authority: Authority, own: Signed) -> None:

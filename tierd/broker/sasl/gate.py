@@ -175,21 +175,28 @@ class SaslGate:
     async def _failed(self, error: AuthenticationFailed, connection: Connection, reply: Reply | None) -> Reply | None:
         """Answer late, so that guessing takes long, and close."""
         self._side.counters.authentications_failed += 1
+        self._say(error, connection)
+        await asyncio.sleep(self._side.settings.failure_delay_ms / 1000)
+        if reply is None:
+            raise CloseQuietly
+        connection.finish()
+        return reply
+
+    def _say(self, error: AuthenticationFailed, connection: Connection) -> None:
+        times = self._side.failures.failed((connection.session.host, error.user, str(error)))
+        if times is None:
+            return
         log.warning(
             "authentication failed, connection closed",
             extra={
                 "peer": connection.peer,
                 "listener": connection.session.listener,
                 "mechanism": self._mechanism or None,
-                "user": None if error.user is None else error.user[:100],
+                "user": None if error.user is None else ascii(error.user[:100])[1:-1],  # it may hold anything
                 "why": str(error),
+                "times": times,
             },
         )
-        await asyncio.sleep(self._side.settings.failure_delay_ms / 1000)
-        if reply is None:
-            raise CloseQuietly
-        connection.finish()
-        return reply
 
     def _generic(self) -> str:
         kind = "authentication" if self._known is None else "re-authentication"

@@ -1,8 +1,9 @@
 """What a listener asks of its clients by SASL: mechanisms, times, and where passwords and keys are."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tierd.base.clock import Clock
+from tierd.base.logs import Doubling
 from tierd.broker.counters import Counters
 from tierd.broker.sasl.exchange import Exchange
 from tierd.broker.sasl.plain import PlainExchange
@@ -21,6 +22,8 @@ class SaslSide:
     tokens: Tokens | None
     clock: Clock
     counters: Counters
+    failures: Doubling = field(default_factory=Doubling)
+    """Which are worth a line: clients that fail try again many times a second."""
 
     @property
     def mechanisms(self) -> list[str]:

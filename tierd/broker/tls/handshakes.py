@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from tierd.base.logs import Doubling
 from tierd.base.session import Principal
 from tierd.broker.tls.contexts import TlsSide
 
@@ -38,6 +39,7 @@ class Handshakes:
     def __init__(self, failed: Callable[[], None]) -> None:
         """*failed* counts."""
         self._failed = failed
+        self._failures = Doubling()  # clients that fail try again many times a second
         self._loop: asyncio.AbstractEventLoop
         self._open: dict[Handshake, None] = {}
         self._ready: deque[Handshake] = deque()
@@ -115,7 +117,10 @@ class Handshakes:
 
     def _refused(self, peer: str, error: OSError | ValueError) -> None:
         self._failed()
-        log.warning("TLS handshake failed, connection closed", extra={"peer": peer, "why": why(error)})
+        times = self._failures.failed((peer.rpartition(":")[0], why(error)))
+        if times is not None:
+            facts = {"peer": peer, "why": why(error), "times": times}
+            log.warning("TLS handshake failed, connection closed", extra=facts)
 
 
 def why(error: OSError | ValueError) -> str:

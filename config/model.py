@@ -218,6 +218,14 @@ class Settings(Section):
             "Time between two looks for what retention releases.",
         ),
     ] = 30_000
+    fetch_session_slots: Annotated[
+        int,
+        Setting(
+            "max.incremental.fetch.session.cache.slots",
+            Number(0, 100_000),
+            "Incremental fetch sessions that are kept: their clients send and get only what changes. 0: none.",
+        ),
+    ] = 1000
     log_dirs_with_remote: Annotated[
         bool,
         Setting(

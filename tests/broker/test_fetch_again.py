@@ -3,6 +3,7 @@
 import asyncio
 import random
 import struct
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -43,10 +44,14 @@ def frame_of(offset: int, **fields: Any) -> memoryview:
         "partition_max_bytes": fields.pop("partition_max_bytes", 1 << 20),
         "current_leader_epoch": fields.pop("epoch", -1),
     }
-    asked = {"max_wait": 0, "min_bytes": 1, "max_bytes": 1 << 20, "rack_id": "", "replica_id": -1, **fields}
-    topics = [{"topic": asked.pop("topic", "t"), "partitions": [row]}]
-    number = asked.pop("number", 7)
-    return memoryview(bytearray(request_frame(1, 12, number, topics=topics, forgotten_topics_data=(), **asked)[4:]))
+    asked = {"max_wait": 0, "min_bytes": 1, "max_bytes": 1 << 20, "rack_id": "", **fields}
+    number, version = asked.pop("number", 7), asked.pop("version", 12)
+    asked |= {"replica_id": -1} if version < 15 else {}
+    topic = {"topic": asked.pop("topic", "t")} if version < 13 else {"topic_id": asked.pop("topic_id")}
+    topics = [{**topic, "partitions": [row]}]
+    return memoryview(
+        bytearray(request_frame(1, version, number, topics=topics, forgotten_topics_data=(), **asked)[4:])
+    )
 
 
 def usual(broker: Running, frame: memoryview, connection: Any) -> Any:
@@ -68,9 +73,13 @@ def shown(reply: Any) -> Any:
     return parts
 
 
-def asked(dice: random.Random, end: int) -> dict[str, Any]:
+def asked(dice: random.Random, broker: Running) -> dict[str, Any]:
+    topic, version = dice.choice("tu"), dice.choice([12, 13, 14, 15, 17, 18])
+    known = broker.partitions.topic(topic)
+    assert known is not None
     return {
-        "topic": dice.choice("tu"),
+        "version": version,
+        **({"topic": topic} if version < 13 else {"topic_id": uuid.UUID(bytes=known.id.raw)}),
         "partition": dice.choice([0, 0, 0, 0, 1]),
         "partition_max_bytes": dice.choice(MOST),
         "max_bytes": dice.choice(MOST),
@@ -89,7 +98,7 @@ def test_both_ways_answer_alike(served: Running, seed: int) -> None:
         short = 0
         for _ in range(15):
             end = served.log("t").log_end
-            kind, connection = asked(dice, end), SimpleNamespace(fetched=None)
+            kind, connection = asked(dice, served), SimpleNamespace(fetched=None, session=NOBODY)
             shown(usual(served, frame_of(0, **kind), connection))
             for number in range(20):
                 frame = frame_of(
@@ -98,7 +107,7 @@ def test_both_ways_answer_alike(served: Running, seed: int) -> None:
                 again = None if connection.fetched is None else shown(connection.fetched.answer(frame, NOBODY))
                 if again is not None:
                     short += 1
-                    assert again == shown(usual(served, frame, SimpleNamespace(fetched=None)))
+                    assert again == shown(usual(served, frame, SimpleNamespace(fetched=None, session=NOBODY)))
         return short
 
     assert served.call(compare) > 0
@@ -106,7 +115,7 @@ def test_both_ways_answer_alike(served: Running, seed: int) -> None:
 
 def test_another_request_takes_the_usual_way(served: Running) -> None:
     def declined() -> list[bool]:
-        connection = SimpleNamespace(fetched=None)
+        connection = SimpleNamespace(fetched=None, session=NOBODY)
         first = frame_of(0, topic="u")
         shown(usual(served, first, connection))
         others = [
@@ -129,7 +138,7 @@ def test_another_request_takes_the_usual_way(served: Running) -> None:
 def test_2_000_mutations_agree_or_are_declined(served: Running) -> None:
     def compare() -> int:
         dice, short = random.Random(5), 0
-        connection = SimpleNamespace(fetched=None)
+        connection = SimpleNamespace(fetched=None, session=NOBODY)
         whole = frame_of(3, topic="u")
         shown(usual(served, whole, connection))
         for _ in range(2_000):
@@ -139,7 +148,7 @@ def test_2_000_mutations_agree_or_are_declined(served: Running) -> None:
             again = shown(connection.fetched.answer(mutated, NOBODY))
             if again is not None:
                 short += 1
-                assert again == shown(usual(served, mutated, SimpleNamespace(fetched=None)))
+                assert again == shown(usual(served, mutated, SimpleNamespace(fetched=None, session=NOBODY)))
         return short
 
     assert served.call(compare) > 0

@@ -1,6 +1,7 @@
 """Fetch against kio and against what a real Kafka sent; the answer's chunks and records together are one frame."""
 
 import io
+import uuid
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from tierd.wire.fetch import FetchPartition, PartitionFetched, decode_fetch, enc
 from tierd.wire.header import parse_request_header, response_header
 from wire.frames import Recorded, recorded
 
-VERSIONS = range(4, 13)
+VERSIONS = range(4, 19)
 
 
 def none(value: int) -> int | None:
@@ -27,12 +28,12 @@ def check_request(raw: bytes, position: int, version: int) -> None:
     assert request.max_wait_ms == round(expected.max_wait.total_seconds() * 1000)
     assert (request.min_bytes, request.max_bytes) == (expected.min_bytes, expected.max_bytes)
     assert request.isolation == expected.isolation_level
-    assert request.replica_id == none(expected.replica_id)
+    assert request.replica_id == none(replica_of(expected))
     assert request.rack_id == getattr(expected, "rack_id", None)
     assert request.session_id == getattr(expected, "session_id", 0)
     assert request.topics == [
         (
-            topic.topic,
+            key_of(topic),
             [
                 FetchPartition(
                     part.partition,
@@ -47,6 +48,25 @@ def check_request(raw: bytes, position: int, version: int) -> None:
         )
         for topic in expected.topics
     ]
+    forgotten = getattr(expected, "forgotten_topics_data", ())
+    assert request.forgotten == [(key_of(topic), list(topic.partitions)) for topic in forgotten]
+
+
+def replica_of(expected: Any) -> int:
+    return int(expected.replica_id if hasattr(expected, "replica_id") else expected.replica_state.replica_id)
+
+
+def key_of(topic: Any) -> str | bytes:
+    return topic.topic_id.bytes if hasattr(topic, "topic_id") else str(topic.topic)
+
+
+def named(name: str) -> dict[str, object]:
+    """Both ways to say it; `fill` takes what the version has."""
+    return {"topic": name, "topic_id": uuid.UUID(bytes=ident(name))}
+
+
+def ident(name: str) -> bytes:
+    return name.encode().ljust(16, b"!")
 
 
 def kio_request(version: int) -> bytes:
@@ -73,10 +93,11 @@ def kio_request(version: int) -> bytes:
 
     forgotten = ()
     if version >= 7:
-        forgotten = (module.ForgottenTopic(topic="old", partitions=(1, 2, 3)),)
+        forgotten = (fill(module.ForgottenTopic, **named("old"), partitions=(1, 2, 3)),)
     request = fill(
         schema,
-        replica_id=-1,
+        replica_id=-1 if version % 2 else 4,
+        **({"replica_state": module.ReplicaState(replica_id=5, replica_epoch=6)} if version in (15, 17) else {}),
         max_wait=datetime.timedelta(milliseconds=500),
         min_bytes=1,
         max_bytes=50 << 20,
@@ -84,8 +105,8 @@ def kio_request(version: int) -> bytes:
         session_id=9,
         session_epoch=3,
         topics=(
-            module.FetchTopic(topic="one", partitions=(part(0), part(1))),
-            module.FetchTopic(topic="two", partitions=(part(5),)),
+            fill(module.FetchTopic, **named("one"), partitions=(part(0), part(1))),
+            fill(module.FetchTopic, **named("two"), partitions=(part(5),)),
         ),
         forgotten_topics_data=forgotten,
         rack_id="r",
@@ -142,7 +163,10 @@ TOPICS = [
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_answers_are_kios_bytes(version: int) -> None:
-    raw = join(encode_fetch_response(42, version, TOPICS, throttle_ms=3), list(RECORDS.values()))
+    topics = [(ident(name) if version >= 13 else name, rows) for name, rows in TOPICS]
+    raw = join(
+        encode_fetch_response(42, version, topics, throttle_ms=3, error=70, session_id=8), list(RECORDS.values())
+    )
     assert int.from_bytes(raw[:4], "big") == len(raw) - 4
     header = response_header(1, version, 42)
     assert raw[4:].startswith(header)
@@ -155,7 +179,7 @@ def test_answers_are_kios_bytes(version: int) -> None:
     entity_writer(schema)(out, entity)
     assert out.getvalue() == body
     for topic, (name, partitions) in zip(entity.responses, TOPICS, strict=True):
-        assert topic.topic == name
+        assert key_of(topic) == (ident(name) if version >= 13 else name)
         for got, want in zip(topic.partitions, partitions, strict=True):
             assert got.partition_index == want.partition
             assert got.error_code == want.error
@@ -167,7 +191,6 @@ def test_answers_are_kios_bytes(version: int) -> None:
 
 @pytest.mark.parametrize("frame", recorded("response", 1), ids=lambda frame: frame.name)
 def test_recorded_answers_come_out_byte_for_byte(frame: Recorded) -> None:
-    """Kafka opens fetch sessions and names no new leader; only the session id differs, and is put back here."""
     schema = load_response_schema(1, frame.version)
     header, position = entity_reader(schema.__header_schema__)(frame.raw, 0)
     entity: Any
@@ -190,9 +213,12 @@ def test_recorded_answers_come_out_byte_for_byte(frame: Recorded) -> None:
                     len(part.records),
                 )
             )
-        topics.append((topic.topic, partitions))
-    raw = join(encode_fetch_response(header.correlation_id, frame.version, topics), records)
-    session = position + 6
-    ours = bytearray(raw[4:])
-    ours[session : session + 4] = frame.raw[session : session + 4]
-    assert ours == frame.raw
+        topics.append((key_of(topic), partitions))
+    session_id = getattr(entity, "session_id", 0)
+    raw = join(
+        encode_fetch_response(
+            header.correlation_id, frame.version, topics, error=int(entity.error_code), session_id=session_id
+        ),
+        records,
+    )
+    assert raw[4:] == frame.raw

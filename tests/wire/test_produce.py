@@ -1,6 +1,7 @@
 """Produce against kio, which knows versions 3 and up, and against what a real Kafka sent."""
 
 import io
+import uuid
 from typing import Any
 
 import pytest
@@ -14,10 +15,13 @@ from tierd.wire.produce import (
     RecordError,
     decode_produce,
     encode_produce_response,
+    keyed,
 )
 from wire.frames import Recorded, recorded
 
-VERSIONS = range(3, 13)
+VERSIONS = range(3, 14)
+IDS = {"one": bytes(range(16)), "zwei-ä": bytes(range(16, 32)), "zwei": bytes(range(32, 48))}
+NAMES = {topic_id: name for name, topic_id in IDS.items()}
 
 
 def kio_request(version: int, transactional_id: str | None, topics: dict[str, dict[int, bytes | None]]) -> bytes:
@@ -32,7 +36,7 @@ def kio_request(version: int, transactional_id: str | None, topics: dict[str, di
         timeout=datetime.timedelta(milliseconds=1234),
         topic_data=tuple(
             module.TopicProduceData(
-                name=name,
+                **({"topic_id": uuid.UUID(bytes=IDS[name])} if version >= 13 else {"name": name}),
                 partition_data=tuple(
                     module.PartitionProduceData(index=index, records=records) for index, records in partitions.items()
                 ),
@@ -55,13 +59,27 @@ TOPICS: dict[str, dict[int, bytes | None]] = {
 @pytest.mark.parametrize("transactional_id", [None, "", "tx"])
 def test_requests_decode(version: int, transactional_id: str | None) -> None:
     raw = kio_request(version, transactional_id, TOPICS)
-    request = decode_produce(memoryview(bytearray(raw)), 0, version)
+    request = decode_produce(memoryview(bytearray(raw)), 0, version, NAMES)
     assert (request.transactional_id, request.acks, request.timeout_ms) == (transactional_id, -1, 1234)
     got = {
         name: {index: None if records is None else bytes(records) for index, records in partitions}
         for name, partitions in request.topics
     }
     assert got == TOPICS
+    assert request.ids == ({name: IDS[name] for name in TOPICS} if version >= 13 else None)
+    assert not request.unknown
+
+
+def test_ids_without_a_name_are_answered_as_unknown() -> None:
+    raw = kio_request(13, None, TOPICS)
+    request = decode_produce(memoryview(bytearray(raw)), 0, 13, {IDS["zwei-ä"]: "zwei-ä"})
+    assert [name for name, _ in request.topics] == ["zwei-ä"]
+    assert request.unknown == [(IDS["one"], [0, 7, 8])]
+    answers = keyed(request, [("zwei-ä", [PartitionProduced(1)])])
+    assert answers == [
+        (IDS["zwei-ä"], [PartitionProduced(1)]),
+        (IDS["one"], [PartitionProduced(index, 100) for index in (0, 7, 8)]),
+    ]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -92,12 +110,19 @@ def test_versions_without_a_transactional_id_decode_so_that_they_can_be_refused(
 def test_recorded_requests_decode_as_kio_decodes_them(frame: Recorded) -> None:
     header, position = parse_request_header(memoryview(frame.raw))
     expected, _ = entity_reader(load_request_schema(0, frame.version))(frame.raw, position)
-    request = decode_produce(memoryview(frame.raw), position, header.version)
+    names = {topic.topic_id.bytes: str(topic.topic_id) for topic in expected.topic_data if frame.version >= 13}
+    request = decode_produce(memoryview(frame.raw), position, header.version, names)
     assert request.transactional_id == expected.transactional_id
     assert [
         (name, [(index, None if records is None else bytes(records)) for index, records in partitions])
         for name, partitions in request.topics
-    ] == [(topic.name, [(part.index, part.records) for part in topic.partition_data]) for topic in expected.topic_data]
+    ] == [
+        (key_of(topic), [(part.index, part.records) for part in topic.partition_data]) for topic in expected.topic_data
+    ]
+
+
+def key_of(topic: Any) -> str:
+    return str(topic.topic_id) if hasattr(topic, "topic_id") else str(topic.name)
 
 
 ANSWERS = [
@@ -116,7 +141,8 @@ ANSWERS = [
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_answers_are_kios_bytes(version: int) -> None:
-    raw = encode_produce_response(42, version, ANSWERS, throttle_ms=3)
+    answers = [(IDS[name] if version >= 13 else name, rows) for name, rows in ANSWERS]
+    raw = encode_produce_response(42, version, answers, throttle_ms=3)
     assert int.from_bytes(raw[:4], "big") == len(raw) - 4
     header = response_header(0, version, 42)
     assert raw[4:].startswith(header)
@@ -133,7 +159,7 @@ def test_answers_are_kios_bytes(version: int) -> None:
 def check_answer(entity: Any, version: int) -> None:
     assert entity.throttle_time.total_seconds() == 0.003
     for topic, (name, partitions) in zip(entity.responses, ANSWERS, strict=True):
-        assert topic.name == name
+        assert topic.topic_id.bytes == IDS[name] if version >= 13 else topic.name == name
         for got, want in zip(topic.partition_responses, partitions, strict=True):
             assert (got.index, got.error_code) == (want.partition, want.error)
             assert got.base_offset == (-1 if want.base_offset is None else want.base_offset)
@@ -151,7 +177,7 @@ def test_recorded_answers_come_out_byte_for_byte(frame: Recorded) -> None:
     entity, _ = entity_reader(schema)(frame.raw, position)
     topics = [
         (
-            topic.name,
+            topic.topic_id.bytes if frame.version >= 13 else topic.name,
             [
                 PartitionProduced(
                     part.index,

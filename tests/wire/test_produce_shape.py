@@ -12,6 +12,9 @@ from tierd.wire.primitives import I32, compact_string, string, uvarint
 from tierd.wire.produce import PartitionProduced, decode_produce, encode_produce_response
 from tierd.wire.produce_shape import ProduceShapes
 
+ID = bytes(range(16))
+NAMES = {ID: "t"}
+
 
 def request(
     topic: str = "t",
@@ -24,6 +27,7 @@ def request(
     transactional_id: str | None = None,
     client_id: str | None = "client",
     copies: int = 1,
+    topic_id: bytes | None = None,
 ) -> memoryview:
     rows = (I32.pack(partition) + (b"\0" if records is None else uvarint(len(records) + 1) + records) + b"\0") * copies
     return memoryview(
@@ -37,7 +41,7 @@ def request(
             + acks.to_bytes(2, "big", signed=True)
             + I32.pack(1000)
             + uvarint(2)
-            + compact_string(topic)
+            + (topic_id or compact_string(topic))
             + uvarint(copies + 1)
             + rows
             + b"\0\0"
@@ -48,7 +52,7 @@ def request(
 def learnt(frame: memoryview, shapes: ProduceShapes | None = None) -> ProduceShapes:
     shapes = shapes or ProduceShapes()
     header, position = parse_request_header(frame)
-    shapes.learn(frame, header, decode_produce(frame, position, header.version))
+    shapes.learn(frame, header, decode_produce(frame, position, header.version, NAMES))
     return shapes
 
 
@@ -59,12 +63,12 @@ def agrees(shapes: ProduceShapes, frame: memoryview) -> bool:
         return False
     shape, records = found
     header, position = parse_request_header(frame)
-    usual = decode_produce(frame, position, header.version)
+    usual = decode_produce(frame, position, header.version, NAMES)
     assert usual.topics == [(shape.topic, [(shape.partition, records)])]
     assert usual.transactional_id == shape.transactional_id
     assert usual.acks != 0
     row = PartitionProduced(shape.partition, 0, 7, None, 3)
-    expected = encode_produce_response(header.correlation_id, header.version, [(shape.topic, [row])])
+    expected = encode_produce_response(header.correlation_id, header.version, [(shape.topic_id or shape.topic, [row])])
     assert shape.answer(frame, 7, None, 3) == expected
     return True
 
@@ -83,6 +87,14 @@ def test_repeated_requests_take_the_short_way(
     for number, body in enumerate(bodies):
         again = request(topic, partition, body, version=version, correlation=number - 2, transactional_id=name)
         assert agrees(shapes, again)
+
+
+def test_topics_by_id_take_the_short_way_and_others_do_not() -> None:
+    shapes = learnt(request(version=13, topic_id=ID))
+    assert agrees(shapes, request(version=13, topic_id=ID, records=b"x" * 300, correlation=9))
+    assert not agrees(shapes, request(version=13, topic_id=ID[::-1]))
+    unknown = request(version=13, topic_id=ID[::-1])
+    assert not agrees(learnt(unknown), unknown)
 
 
 def test_many_partitions_of_a_topic_and_bounded_memory() -> None:

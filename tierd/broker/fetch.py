@@ -1,11 +1,13 @@
 """Fetch: local batches at once on the loop, remote ones through the tierer, long polls that an append wakes."""
 
 import asyncio
+from typing import NamedTuple
 
 from tierd.broker.connection import Answer, Connection
 from tierd.broker.counters import Counters
 from tierd.broker.fetch_again import FetchAgain
 from tierd.broker.fetch_pass import ROWS_A_TURN, FetchPass, Round
+from tierd.broker.fetch_sessions import Asked, FetchSessions
 from tierd.broker.partitions import Partitions
 from tierd.broker.remote_reads import RemoteReads
 from tierd.broker.security.authorizer import Authorizer
@@ -13,9 +15,10 @@ from tierd.broker.sending import Reply
 from tierd.broker.turns import until
 from tierd.storage.view import LogSlice
 from tierd.wire.errors import ErrorCode
-from tierd.wire.fetch import FetchRequest, decode_fetch, encode_fetch_response
+from tierd.wire.fetch import FetchRequest, PartitionFetched, decode_fetch, encode_fetch_response
 from tierd.wire.fetch_shape import learn
 from tierd.wire.header import RequestHeader
+from tierd.wire.primitives import TopicKey
 
 REMOTE_WAIT_MS = 500
 """A read from the bucket is waited for this long even when the client's own max wait is shorter (Kafka's default)."""
@@ -23,16 +26,30 @@ REMOTE_BESIDE_LOCAL_MS = 50
 """... and this long when local data is there to be sent."""
 
 
+class Given(NamedTuple):
+    """What an answer says, but for the records."""
+
+    topics: list[tuple[TopicKey, list[PartitionFetched]]]
+    session_id: int = 0
+    error: ErrorCode = ErrorCode.NONE
+
+
 class Fetch:
     """The handler of the Fetch API."""
 
     def __init__(
-        self, partitions: Partitions, reads: RemoteReads | None, counters: Counters, authorizer: Authorizer | None
+        self,
+        partitions: Partitions,
+        reads: RemoteReads | None,
+        counters: Counters,
+        authorizer: Authorizer | None,
+        sessions: FetchSessions,
     ) -> None:
         self._authorizer = authorizer
         self._partitions = partitions
         self._reads = reads
         self._counters = counters
+        self._sessions = sessions
         self._pass = FetchPass(partitions, reads, counters)
         self._stopping = False
 
@@ -47,23 +64,28 @@ class Fetch:
         shape = learn(frame, header, position, request)
         if shape is None:
             return None
-        partition = self._partitions.get(shape.topic, shape.want.partition)
-        return None if partition is None else FetchAgain(shape, partition, self._counters, self._authorizer)
+        name = self._partitions.names.get(shape.topic) if isinstance(shape.topic, bytes) else shape.topic
+        partition = None if name is None else self._partitions.get(name, shape.want.partition)
+        return (
+            None
+            if partition is None
+            else FetchAgain(shape, partition, self._sessions, self._counters, self._authorizer)
+        )
 
     def answer(self, header: RequestHeader, request: FetchRequest) -> Answer:
-        if request.session_id != 0 and request.session_epoch > 0:
-            error = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-            return encode_fetch_response(header.correlation_id, header.version, [], error=error)[0]
+        asked = self._sessions.open(header.version, request)
+        if asked.error:
+            return encode_fetch_response(header.correlation_id, header.version, [], error=asked.error)[0]
         if self._authorizer is not None:
-            request = request._replace(may_read=self._authorizer.asking(header).reads)
-        if request.rows > ROWS_A_TURN:
-            return self._wait(header, request)
-        done = self._pass.once(request)
-        if not done.remote and (self._enough(done, request) or request.max_wait_ms <= 0):
-            return self._reply(header, request, done)
+            asked = asked._replace(may_read=self._authorizer.asking(header).reads)
+        if asked.request.rows > ROWS_A_TURN:
+            return self._wait(header, asked)
+        done = self._pass.once(asked)
+        if not done.remote and (self._enough(done, asked) or request.max_wait_ms <= 0):
+            return self._reply(header, asked, done)
         # A task that is cancelled before its first step could not give back what it was handed: it looks again itself.
         done.release()
-        return self._wait(header, request)
+        return self._wait(header, asked)
 
     def stop(self) -> None:
         """Answer waiting fetches with what there is, now and from now on."""
@@ -71,42 +93,39 @@ class Fetch:
         for partition in self._partitions:
             partition.wake()
 
-    def _enough(self, done: Round, request: FetchRequest) -> bool:
+    def _enough(self, done: Round, asked: Asked) -> bool:
+        request = asked.request
         return done.failed or done.got_bytes >= request.min_bytes or self._stopping or not request.topics
 
     # Waiting.
 
-    async def _wait(self, header: RequestHeader, request: FetchRequest) -> Reply:
-        begun = asyncio.get_running_loop().time()
-        done = await self._pass.in_turns(request)
+    async def _wait(self, header: RequestHeader, asked: Asked) -> Reply:
+        begun, request = asyncio.get_running_loop().time(), asked.request
+        done = await self._pass.in_turns(asked)
         if done.remote:
             try:
-                await self._read_remote(request, done, begun)
+                await self._read_remote(asked, done, begun)
             except BaseException:
                 done.release()
                 raise
-        elif not self._enough(done, request):
-            done = await self._poll(request, done, begun + request.max_wait_ms / 1000)
+        elif not self._enough(done, asked):
+            done = await self._poll(asked, done, begun + request.max_wait_ms / 1000)
         if request.rows <= ROWS_A_TURN:
-            return self._reply(header, request, done)
+            return self._reply(header, asked, done)
+        given = self._settled(header, asked, done)
         try:
-            chunks = await asyncio.to_thread(_encoded, header, request, done)
+            chunks = await asyncio.to_thread(_encoded, header, given)
         except BaseException:
             done.release()
             raise
         return self._with_records(chunks, done)
 
-    async def _poll(self, request: FetchRequest, done: Round, deadline: float) -> Round:
+    async def _poll(self, asked: Asked, done: Round, deadline: float) -> Round:
         """Pass again on every wake-up until there is enough or the time is over; nothing is held while waiting."""
         event = asyncio.Event()
-        if request.rows > ROWS_A_TURN:
+        if asked.request.rows > ROWS_A_TURN:
             event.set()  # Something may have been appended during the long pass.
-        watched = [
-            partition
-            for name, wanted in request.topics
-            for want in wanted
-            if (partition := self._partitions.get(name, want.partition)) is not None
-        ]
+        watched = self._pass.watched(asked)
         for partition in watched:
             partition.wait(event.set)
         over = False
@@ -118,20 +137,21 @@ class Fetch:
 
         timer = asyncio.get_running_loop().call_at(deadline, expire)
         try:
-            while not (over or done.remote or self._enough(done, request)):
+            while not (over or done.remote or self._enough(done, asked)):
                 done.release()
                 await event.wait()
                 event.clear()  # What is appended during a long pass calls for one more.
-                done = await self._pass.in_turns(request)
+                done = await self._pass.in_turns(asked)
             return done
         finally:
             timer.cancel()
             for partition in watched:
                 partition.forget(event.set)
 
-    async def _read_remote(self, request: FetchRequest, done: Round, begun: float) -> None:
+    async def _read_remote(self, asked: Asked, done: Round, begun: float) -> None:
         """Read what the pass planned, all at once; whatever is not there in time stays empty and lands in the cache."""
         assert self._reads is not None
+        request = asked.request
         wait_ms = max(request.max_wait_ms, REMOTE_WAIT_MS)
         if done.got_bytes >= request.min_bytes and done.got_bytes > 0:
             wait_ms = min(wait_ms, REMOTE_BESIDE_LOCAL_MS)
@@ -150,19 +170,34 @@ class Fetch:
             if not task.done():
                 self._reads.leave(want, task)
                 continue
-            asked = request.topics[topic][1][index]
-            row = self._pass.landed(done, (topic, index), want, asked, committed, task)
+            wanted = request.topics[topic][1][index]
+            row = self._pass.landed(done, (topic, index), want, wanted, committed, task)
             unanswered = unanswered or row is None
             if row is not None:
                 done.rows[topic][index] = row
-        if unanswered and not self._enough(done, request):
+        if unanswered and not self._enough(done, asked):
             # Refused at once: an empty answer now would only make the client ask again at once.
             await until(begun + request.max_wait_ms / 1000, [])
 
     # Answering.
 
-    def _reply(self, header: RequestHeader, request: FetchRequest, done: Round) -> Reply:
-        return self._with_records(_encoded(header, request, done), done)
+    def _reply(self, header: RequestHeader, asked: Asked, done: Round) -> Reply:
+        return self._with_records(_encoded(header, self._settled(header, asked, done)), done)
+
+    def _settled(self, header: RequestHeader, asked: Asked, done: Round) -> Given:
+        """What the answer says: in a session only what has changed."""
+        request, session = asked.request, asked.session
+        topics = [(topic, rows) for (topic, _), rows in zip(request.topics, done.rows, strict=True)]
+        if session is None:
+            if not asked.makes:
+                return Given(topics)
+            answers = {(topic, row.partition): row for topic, rows in topics for row in rows}
+            return Given(topics, self._sessions.make(header.version, request, answers, self._partitions.names))
+        if session.epoch != asked.epoch:
+            done.release()
+            return Given([], session.id, ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        changed = [(topic, [row for row in rows if session.note(topic, row)]) for topic, rows in topics]
+        return Given([(topic, rows) for topic, rows in changed if rows], session.id)
 
     def _with_records(self, chunks: list[bytes], done: Round) -> Reply:
         if not done.slices:
@@ -176,6 +211,7 @@ class Fetch:
         return reply
 
 
-def _encoded(header: RequestHeader, request: FetchRequest, done: Round) -> list[bytes]:
-    topics = [(name, rows) for (name, _), rows in zip(request.topics, done.rows, strict=True)]
-    return encode_fetch_response(header.correlation_id, header.version, topics)
+def _encoded(header: RequestHeader, given: Given) -> list[bytes]:
+    return encode_fetch_response(
+        header.correlation_id, header.version, given.topics, error=given.error, session_id=given.session_id
+    )

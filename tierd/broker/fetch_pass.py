@@ -10,13 +10,15 @@ from dataclasses import dataclass, field
 
 from tierd.base.errors import CorruptFile, DiskFull, RemoteUnavailable, TierdError
 from tierd.broker.counters import Counters
+from tierd.broker.fetch_sessions import Asked, FetchSession
 from tierd.broker.partition import Partition
 from tierd.broker.partitions import Partitions
 from tierd.broker.remote_reads import RemoteReads, RemoteWant
 from tierd.storage.errors import OffsetOutOfRange
 from tierd.storage.view import LogSlice
 from tierd.wire.errors import ErrorCode
-from tierd.wire.fetch import FetchPartition, FetchRequest, PartitionFetched
+from tierd.wire.fetch import FetchPartition, PartitionFetched
+from tierd.wire.primitives import TopicKey
 
 MOST_REMOTE = 16
 """Partitions that one request reads from the bucket at a time; the next one asks for the others."""
@@ -60,25 +62,27 @@ class FetchPass:
         self._reads = reads
         self._counters = counters
 
-    def once(self, request: FetchRequest) -> Round:
+    def once(self, asked: Asked) -> Round:
+        request = asked.request
         done = Round(request.max_bytes)
-        for topic, (name, wanted) in enumerate(request.topics):
+        for topic, (_, wanted) in enumerate(request.topics):
             done.rows.append([])
-            self._pass_some(done, topic, name, wanted, request)
+            self._pass_some(done, topic, wanted, asked)
         return done
 
-    async def in_turns(self, request: FetchRequest) -> Round:
+    async def in_turns(self, asked: Asked) -> Round:
         """The same, in turns when there is very much to look at."""
+        request = asked.request
         if request.rows <= ROWS_A_TURN:
-            return self.once(request)
+            return self.once(asked)
         done = Round(request.max_bytes)
         handled = 0
         try:
-            for topic, (name, wanted) in enumerate(request.topics):
+            for topic, (_, wanted) in enumerate(request.topics):
                 done.rows.append([])
                 for at in range(0, len(wanted), ROWS_A_TURN):
                     some = wanted[at : at + ROWS_A_TURN]
-                    self._pass_some(done, topic, name, some, request)
+                    self._pass_some(done, topic, some, asked)
                     handled += len(some)
                     if handled >= ROWS_A_TURN:
                         handled = 0
@@ -88,13 +92,23 @@ class FetchPass:
             raise
         return done
 
-    def _pass_some(
-        self, done: Round, topic: int, name: str, wanted: Sequence[FetchPartition], request: FetchRequest
-    ) -> None:
+    def watched(self, asked: Asked) -> list[Partition]:
+        """The partitions that are there."""
+        names = self._partitions.names
+        return [
+            partition
+            for topic, wanted in asked.request.topics
+            if (name := names.get(topic) if isinstance(topic, bytes) else topic) is not None
+            for want in wanted
+            if (partition := self._partitions.get(name, want.partition)) is not None
+        ]
+
+    def _pass_some(self, done: Round, topic: int, wanted: Sequence[FetchPartition], asked: Asked) -> None:
         rows = done.rows[topic]
-        if request.may_read is not None and not request.may_read(name):
+        name = self._name_of(asked.request.topics[topic][0], asked)
+        if isinstance(name, ErrorCode):
             done.failed = True
-            rows += [PartitionFetched(want.partition, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for want in wanted]
+            rows += [PartitionFetched(want.partition, name) for want in wanted]
             return
         for want in wanted:
             partition = self._partitions.get(name, want.partition)
@@ -104,7 +118,27 @@ class FetchPass:
                 done.failed = True
                 rows[-1] = PartitionFetched(want.partition, self._partitions.missing(name, want.partition))
             else:
-                rows[-1] = self._read(done, place, partition, want, request.isolation == 1)
+                rows[-1] = self._read(done, place, partition, want, asked.request.isolation == 1)
+
+    def _name_of(self, topic: TopicKey, asked: Asked) -> str | ErrorCode:
+        """What *topic* is called, or why nothing of it is read."""
+        name = topic if isinstance(topic, str) else self._name_by_id(topic, asked.session)
+        if isinstance(name, str) and asked.may_read is not None and not asked.may_read(name):
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return name
+
+    def _name_by_id(self, topic_id: bytes, session: FetchSession | None) -> str | ErrorCode:
+        name = self._partitions.names.get(topic_id)
+        if session is None:
+            return ErrorCode.UNKNOWN_TOPIC_ID if name is None else name
+        if name is not None:
+            session.names[topic_id] = name
+            return name
+        before = session.names.get(topic_id)
+        if before is None:
+            return ErrorCode.UNKNOWN_TOPIC_ID
+        anew = self._partitions.topic(before) is not None
+        return ErrorCode.INCONSISTENT_TOPIC_ID if anew else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def _read(
         self, done: Round, place: tuple[int, int], partition: Partition, want: FetchPartition, committed: bool

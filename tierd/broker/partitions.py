@@ -20,6 +20,7 @@ from tierd.broker.partition import Partition
 from tierd.broker.ports import RemoteTier
 from tierd.broker.registry import Registry, TopicRow
 from tierd.broker.starts import Starts
+from tierd.broker.topic_table import TopicTable
 from tierd.config.resolve import TopicDefaults, is_internal
 from tierd.config.topic import TopicSettings
 from tierd.remote.view import ClaimState, RemotePartition
@@ -107,7 +108,8 @@ class Partitions:
         self.outages = Outages(registry, self.homes)
         self.clock = clock
         self._node_id = node_id
-        self._topics: dict[str, Topic] = {}
+        self._topics: TopicTable[Topic] = TopicTable()
+        self.names = self._topics.names
         self._by_name: dict[tuple[str, int], Partition] = {}
         self._by_id: dict[PartitionId, Partition] = {}
         self._known_starts: set[TopicPartition] = set()
@@ -130,7 +132,7 @@ class Partitions:
         return self._topics.get(name)
 
     def topic_by_id(self, topic_id: Uuid) -> Topic | None:
-        return next((topic for topic in self._topics.values() if topic.id == topic_id), None)
+        return self._topics.get(self.names.get(topic_id.raw, ""))
 
     def topics(self) -> list[Topic]:
         return list(self._topics.values())
@@ -205,11 +207,7 @@ class Partitions:
             )
         if row is None:
             row = TopicRow(
-                id=ids.pop(),
-                name=name,
-                partitions=max(logs) + 1,
-                created_ms=self.clock.now_ms(),
-                adopted=True,
+                id=ids.pop(), name=name, partitions=max(logs) + 1, created_ms=self.clock.now_ms(), adopted=True
             )
             self.registry.add(row)
             log.info("topic adopted", extra={"topic": name, "topic_id": str(row.id), "partitions": sorted(logs)})

@@ -10,6 +10,7 @@ from tierd.broker.commits import Commits
 from tierd.broker.counters import Counters
 from tierd.broker.delete_records import DeleteRecords
 from tierd.broker.fetch import Fetch
+from tierd.broker.fetch_sessions import FetchSessions
 from tierd.broker.group_ports import TopicIds
 from tierd.broker.groups.consumer.groups import ConsumerGroups
 from tierd.broker.groups.coordinator import Coordinator
@@ -72,7 +73,8 @@ class Parts:
         self.quotas = Quotas(
             registry, clock, windows=settings.access.quota_windows, window_s=settings.access.quota_window_s
         )
-        self.fetch = Fetch(partitions, self.remote_reads, self.counters, self.authorizer)
+        self.fetch_sessions = FetchSessions(clock, settings.fetch_session_slots)
+        self.fetch = Fetch(partitions, self.remote_reads, self.counters, self.authorizer, self.fetch_sessions)
 
         self.topic_ids = TopicIds(partitions)
         self.offsets = self._internal(OFFSETS_TOPIC, settings.offsets_topic_partitions)

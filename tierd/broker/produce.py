@@ -6,7 +6,7 @@ until somebody has done so beside the loop (`looking`); then, and only then, the
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from tierd.base.clock import Clock
@@ -31,7 +31,15 @@ from tierd.storage.look import LongLook, Look, Looking, look_briefly
 from tierd.wire.api import PRODUCE_SERVED_FROM
 from tierd.wire.errors import ErrorCode
 from tierd.wire.header import RequestHeader, parse_request_header
-from tierd.wire.produce import PartitionProduced, ProduceRequest, decode_produce, encode_produce_response, repeats
+from tierd.wire.primitives import TopicKey
+from tierd.wire.produce import (
+    PartitionProduced,
+    ProduceRequest,
+    decode_produce,
+    encode_produce_response,
+    keyed,
+    repeats,
+)
 from tierd.wire.produce_shape import ProduceShapes
 
 log = logging.getLogger(__name__)
@@ -51,6 +59,7 @@ _REFUSED = {
 }
 
 Topics = list[tuple[str, list[PartitionProduced]]]
+Answers = Sequence[tuple[TopicKey, list[PartitionProduced]]]
 Committed = asyncio.Future[None]
 """Done when the disk has what was appended."""
 Late = tuple[PartitionProduced, list[Committed]]
@@ -99,7 +108,7 @@ class Produce:
 
         *hold_frame* is called when the frame is still needed after this returns: until the answer is there.
         """
-        request = decode_produce(frame, position, header.version)
+        request = decode_produce(frame, position, header.version, self._partitions.names)
         shapes.learn(frame, header, request)
         denied = {} if self._authorizer is None else denials(self._authorizer.asking(header), request)
         if request.transactional_id is None:
@@ -128,12 +137,15 @@ class Produce:
             stop = ErrorCode.INVALID_REQUEST  # No batch may be dropped whose partition is then acknowledged.
         now_ms = self._clock.now_ms()
         topics: Topics = []
-        failed = False
+        failed = bool(request.unknown)
         for name, wanted in request.topics:
             rows = []
+            gone = request.ids is not None and self._partitions.names.get(request.ids[name]) != name
             for index, records in wanted:
                 if stop is not None:
                     row = PartitionProduced(index, stop)
+                elif gone:  # while the coordinator was asked; the name may be another topic's now
+                    row = PartitionProduced(index, ErrorCode.UNKNOWN_TOPIC_ID)
                 elif refusals and (refusal := refusals.get(TopicPartition(name, index))) is not None:
                     row = PartitionProduced(index, refusal, message=_REFUSED.get(refusal))
                 else:
@@ -141,15 +153,18 @@ class Produce:
                 failed = failed or row.error != 0
                 rows.append(row)
             topics.append((name, rows))
+        answers = topics if request.ids is None else keyed(request, topics)
         if self._waits or self._late:
-            return self._later(header.correlation_id, version, topics, request.acks)
+            return self._later(header.correlation_id, version, answers, request.acks)
         if request.acks == 0:
             if failed:
                 raise CloseQuietly
             return None
-        return encode_produce_response(header.correlation_id, version, topics)
+        return encode_produce_response(header.correlation_id, version, answers)
 
-    def _later(self, correlation_id: int, version: int, topics: Topics, acks: int) -> Coroutine[Any, Any, bytes | None]:
+    def _later(
+        self, correlation_id: int, version: int, topics: Answers, acks: int
+    ) -> Coroutine[Any, Any, bytes | None]:
         waits, self._waits = self._waits, []
         late, self._late = self._late, []
         return _answered(correlation_id, version, topics, waits, late, acks)
@@ -162,15 +177,18 @@ class Produce:
         if found is None or self._claim_lost:
             return None
         shape, records = found
+        topic = shape.topic
+        if shape.topic_id is not None and self._partitions.names.get(shape.topic_id) != topic:
+            return None
         if self._authorizer is not None and not may_write(self._authorizer.rights(session), shape):
             return None
         version, name = frame[3], shape.transactional_id
-        if name is not None and not self._gate.goes_on(shape.topic, shape.partition, records):
+        if name is not None and not self._gate.goes_on(topic, shape.partition, records):
             return None
-        row = self._append(shape.topic, shape.partition, records, name, version, self._clock.now_ms(), shape.acks)
+        row = self._append(topic, shape.partition, records, name, version, self._clock.now_ms(), shape.acks)
         if row.error or row.base_offset is None or row.log_start is None or self._waits:
             header, _ = parse_request_header(frame)
-            topics = [(shape.topic, [row])]
+            topics: Answers = [(shape.topic_id or topic, [row])]
             if self._waits or self._late:
                 return self._later(header.correlation_id, version, topics, shape.acks)
             return encode_produce_response(header.correlation_id, version, topics)
@@ -284,7 +302,7 @@ class Produce:
 async def _answered(
     correlation_id: int,
     version: int,
-    topics: Topics,
+    topics: Answers,
     waits: list[tuple[PartitionProduced, Committed]],
     late: list[tuple[PartitionProduced, asyncio.Future[Late]]],
     acks: int,

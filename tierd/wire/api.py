@@ -75,11 +75,13 @@ class Versions(NamedTuple):
     first: int
     last: int
     flexible_from: int
+    topic_ids_from: int = NEVER
+    """From which version on topics go by id, where tierd reads the message itself."""
 
 
 API: Final[dict[int, Versions]] = {
-    ApiKey.PRODUCE: Versions(0, 12, 9),  # topic ids from 13
-    ApiKey.FETCH: Versions(4, 12, 12),  # topic ids from 13
+    ApiKey.PRODUCE: Versions(0, 13, 9, topic_ids_from=13),
+    ApiKey.FETCH: Versions(4, 18, 12, topic_ids_from=13),
     ApiKey.LIST_OFFSETS: Versions(1, 11, 6),
     ApiKey.METADATA: Versions(0, 13, 9),
     ApiKey.OFFSET_COMMIT: Versions(2, 9, 8),  # topic ids from 10

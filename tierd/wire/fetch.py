@@ -1,11 +1,10 @@
-"""Fetch, versions 4-12, by hand: the answer is header bytes only, records go from file to socket beside it.
+"""Fetch, versions 4-18, by hand: the answer is header bytes only, records go from file to socket beside it.
 
-No fetch sessions (every answer says session 0, which clients take as "send everything again"); from 13 on topics go
-by id. The bytes are compared with kio's and with recorded frames in tests/wire.
+From version 13 on topics go by id. The bytes are compared with kio's and with recorded frames in tests/wire.
 """
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol
 
 from tierd.wire.api import API, ApiKey
@@ -13,13 +12,18 @@ from tierd.wire.errors import BadFrame
 from tierd.wire.header import LENGTH_BYTES, response_header
 from tierd.wire.primitives import (
     I32,
+    TopicKey,
+    as_name,
     at_end,
-    compact_string,
+    compact_topic,
     named,
     read_compact_count,
     read_compact_string,
+    read_compact_topic,
     read_count,
     read_string,
+    read_topic_id,
+    read_uvarint,
     rows_left,
     skip_tags,
     string,
@@ -28,8 +32,11 @@ from tierd.wire.primitives import (
 
 _KEY: Final = int(ApiKey.FETCH)
 _FLEXIBLE: Final = API[ApiKey.FETCH].flexible_from
+_NO_REPLICA_FROM: Final = 15
 _START_V4: Final = struct.Struct(">iiiib")  # replica, max wait, min bytes, max bytes, isolation
 _START_V7: Final = struct.Struct(">iiiibii")  # and session id, session epoch
+_START_V15: Final = struct.Struct(">iiibii")  # the same without the replica, which is in a tag
+_REPLICA_TAG: Final = 1
 _PARTITION_V4: Final = struct.Struct(">iqi")  # partition, offset, max bytes
 _PARTITION_V5: Final = struct.Struct(">iqqi")  # partition, offset, log start, max bytes
 _PARTITION_V9: Final = struct.Struct(">iiqqi")  # partition, leader epoch, offset, log start, max bytes
@@ -68,13 +75,13 @@ class FetchRequest(NamedTuple):
     """0 read_uncommitted, 1 read_committed."""
     session_id: int
     session_epoch: int
-    topics: list[tuple[str, list[FetchPartition]]]
+    topics: list[tuple[TopicKey, list[FetchPartition]]]
     """Each partition once."""
+    forgotten: list[tuple[TopicKey, list[int]]]
+    """Partitions that leave the session."""
     replica_id: int | None = None
     """A follower's node id; None for a consumer."""
     rack_id: str | None = None
-    may_read: Callable[[str], bool] | None = None
-    """Whether its sender may read a topic; None: all. Not of the frame."""
 
     @property
     def rows(self) -> int:
@@ -107,44 +114,57 @@ class PartitionFetched(NamedTuple):
 def decode_fetch(frame: memoryview, position: int, version: int) -> FetchRequest:
     """Decode the body that begins at *position*. Raises BadFrame."""
     try:
-        session_id, session_epoch = 0, -1
-        if version >= 7:
+        replica, session_id, session_epoch = -1, 0, -1
+        if version >= _NO_REPLICA_FROM:
+            wait, least, most, isolation, session_id, session_epoch = _START_V15.unpack_from(frame, position)
+            position += _START_V15.size
+        elif version >= 7:
             replica, wait, least, most, isolation, session_id, session_epoch = _START_V7.unpack_from(frame, position)
             position += _START_V7.size
         else:
             replica, wait, least, most, isolation = _START_V4.unpack_from(frame, position)
             position += _START_V4.size
-        topics, rack, position = (_flexible if version >= _FLEXIBLE else _legacy)(frame, position, version)
+        if version >= _FLEXIBLE:
+            topics, forgotten, rack, position = _flexible(frame, position, version)
+            if version >= _NO_REPLICA_FROM and position < len(frame) and frame[position]:
+                replica = _replica(frame, position)
+            position = skip_tags(frame, position)
+        else:
+            topics, forgotten, rack, position = _legacy(frame, position, version)
         at_end(frame, position)
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise BadFrame(f"Fetch v{version}: {error}") from error
     if len(topics) > 1 or (topics and len(topics[0][1]) > 1):
         topics = _once_each(topics)
     replica_id = None if replica < 0 else replica
-    fields = (wait, least, most, isolation, session_id, session_epoch, topics, replica_id, rack, None)
+    fields = (wait, least, most, isolation, session_id, session_epoch, topics, forgotten, replica_id, rack)
     return tuple.__new__(FetchRequest, fields)
 
 
-_Topics = list[tuple[str, list[FetchPartition]]]
+_Topics = list[tuple[TopicKey, list[FetchPartition]]]
+_Forgotten = list[tuple[TopicKey, list[int]]]
+_Read = tuple[_Topics, _Forgotten, str | None, int]
+"""Topics, forgotten ones, the rack, and the position behind."""
 
 
 def _once_each(topics: _Topics) -> _Topics:
     """A partition that is named again is wanted as said last, and answered once: Kafka reads the rows into a map."""
     if len(dict(topics)) == len(topics) and all(len({want[0] for want in rows}) == len(rows) for _, rows in topics):
         return topics
-    merged: dict[str, dict[int, FetchPartition]] = {}
+    merged: dict[TopicKey, dict[int, FetchPartition]] = {}
     for name, rows in topics:
         merged.setdefault(name, {}).update((want[0], want) for want in rows)
     return [(name, list(by_index.values())) for name, by_index in merged.items()]
 
 
-def _flexible(frame: memoryview, position: int, version: int) -> tuple[_Topics, str | None, int]:
+def _flexible(frame: memoryview, position: int, version: int) -> _Read:
     unpack, size, new = _PARTITION_V12.unpack_from, _PARTITION_V12.size, tuple.__new__
+    read_topic = read_topic_id if version >= API[ApiKey.FETCH].topic_ids_from else read_compact_topic
     topic_count, position = read_compact_count(frame, position)
     topics: _Topics = []
     left = MOST_ROWS
     for _ in range(topic_count):
-        name, position = read_compact_string(frame, position)
+        topic, position = read_topic(frame, position)
         count, position = read_compact_count(frame, position)
         left = rows_left(left, count)
         partitions = []
@@ -158,23 +178,36 @@ def _flexible(frame: memoryview, position: int, version: int) -> tuple[_Topics, 
             # Not by keyword or call: this runs per partition and request, and is twice as fast.
             partitions.append(new(FetchPartition, (index, offset, most, known, fetched, start)))
         position = skip_tags(frame, position)
-        topics.append((named(name, "topic name"), partitions))
-    position = position + 1 if frame[position] == 1 else _skip_forgotten(frame, position)
-    rack, position = read_compact_string(frame, position)
-    return topics, rack, skip_tags(frame, position)
-
-
-def _skip_forgotten(frame: memoryview, position: int) -> int:
-    """Topics dropped from a session: without sessions nothing to do, but they must parse."""
+        topics.append((topic, partitions))
     topic_count, position = read_compact_count(frame, position)
+    forgotten: _Forgotten = []
     for _ in range(topic_count):
-        _, position = read_compact_string(frame, position)
+        topic, position = read_topic(frame, position)
         count, position = read_compact_count(frame, position)
+        left = rows_left(left, count)
+        forgotten.append((topic, _numbers(frame, position, count)))
         position = skip_tags(frame, position + 4 * count)
-    return position
+    rack, position = read_compact_string(frame, position)
+    return topics, forgotten, rack, position
 
 
-def _legacy(frame: memoryview, position: int, version: int) -> tuple[_Topics, str | None, int]:
+def _replica(frame: memoryview, position: int) -> int:
+    """The follower's node id, in one of the tags that begin at *position*; -1 when it is in none."""
+    count, position = read_uvarint(frame, position)
+    for _ in range(count):
+        tag, position = read_uvarint(frame, position)
+        size, position = read_uvarint(frame, position)
+        if tag == _REPLICA_TAG:
+            return int(I32.unpack_from(frame, position)[0])
+        position += size
+    return -1
+
+
+def _numbers(frame: memoryview, position: int, count: int) -> list[int]:
+    return list(struct.unpack_from(f">{count}i", frame, position))
+
+
+def _legacy(frame: memoryview, position: int, version: int) -> _Read:
     topic_count, position = read_count(frame, position)
     topics: _Topics = []
     left = MOST_ROWS
@@ -187,16 +220,19 @@ def _legacy(frame: memoryview, position: int, version: int) -> tuple[_Topics, st
             partition, position = _legacy_partition(frame, position, version)
             partitions.append(partition)
         topics.append((named(name, "topic name"), partitions))
+    forgotten: _Forgotten = []
     rack = None
     if version >= 7:
-        forgotten, position = read_count(frame, position)
-        for _ in range(forgotten):
-            _, position = read_string(frame, position)
+        topic_count, position = read_count(frame, position)
+        for _ in range(topic_count):
+            name, position = read_string(frame, position)
             count, position = read_count(frame, position)
+            left = rows_left(left, count)
+            forgotten.append((named(name, "topic name"), _numbers(frame, position, count)))
             position += 4 * count
     if version >= 11:
         rack, position = read_string(frame, position)
-    return topics, rack, position
+    return topics, forgotten, rack, position
 
 
 def _legacy_partition(frame: memoryview, position: int, version: int) -> tuple[FetchPartition, int]:
@@ -218,10 +254,11 @@ def _legacy_partition(frame: memoryview, position: int, version: int) -> tuple[F
 def encode_fetch_response(
     correlation_id: int,
     version: int,
-    topics: Sequence[tuple[str, Sequence[PartitionFetched]]],
+    topics: Sequence[tuple[TopicKey, Sequence[PartitionFetched]]],
     *,
     throttle_ms: int = 0,
     error: int = 0,
+    session_id: int = 0,
 ) -> list[bytes]:
     """Chunks between which the records go: chunk i, then the records of the i-th partition with records_length > 0.
 
@@ -229,7 +266,7 @@ def encode_fetch_response(
     """
     out = bytearray(LENGTH_BYTES) + response_header(_KEY, version, correlation_id)
     if version >= 7:
-        out += _THROTTLE_ERROR_SESSION.pack(throttle_ms, error, 0)
+        out += _THROTTLE_ERROR_SESSION.pack(throttle_ms, error, session_id)
     else:
         out += I32.pack(throttle_ms)
     encode = _encode_flexible if version >= _FLEXIBLE else _encode_legacy
@@ -240,14 +277,14 @@ def encode_fetch_response(
 
 
 def _encode_flexible(
-    out: bytearray, _version: int, topics: Sequence[tuple[str, Sequence[PartitionFetched]]]
+    out: bytearray, _version: int, topics: Sequence[tuple[TopicKey, Sequence[PartitionFetched]]]
 ) -> tuple[list[bytearray], int]:
     """Chunks that begin with *out*, and the length of all records between them."""
     chunks, records_bytes = [out], 0
     pack = _ANSWER_V5.pack
     out += uvarint(len(topics) + 1)
-    for name, partitions in topics:
-        out += compact_string(name) + uvarint(len(partitions) + 1)
+    for topic, partitions in topics:
+        out += compact_topic(topic) + uvarint(len(partitions) + 1)
         for index, error, high, stable, start, aborted, length in partitions:
             out += pack(
                 index,
@@ -268,13 +305,13 @@ def _encode_flexible(
 
 
 def _encode_legacy(
-    out: bytearray, version: int, topics: Sequence[tuple[str, Sequence[PartitionFetched]]]
+    out: bytearray, version: int, topics: Sequence[tuple[TopicKey, Sequence[PartitionFetched]]]
 ) -> tuple[list[bytearray], int]:
     """The same below version 12."""
     chunks, records_bytes = [out], 0
     out += I32.pack(len(topics))
-    for name, partitions in topics:
-        out += string(name) + I32.pack(len(partitions))
+    for topic, partitions in topics:
+        out += string(as_name(topic)) + I32.pack(len(partitions))
         for fetched in partitions:
             out += _legacy_answer(fetched, version) + I32.pack(fetched.records_length)
             if fetched.records_length > 0:

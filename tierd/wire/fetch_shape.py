@@ -9,15 +9,17 @@ import struct
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from tierd.wire.api import ApiKey, is_flexible
+from tierd.wire.api import API, ApiKey, is_flexible
 from tierd.wire.fetch import Aborted, FetchRequest, aborted_rows
 from tierd.wire.header import LENGTH_BYTES, RequestHeader
-from tierd.wire.primitives import read_compact_string, uvarint
+from tierd.wire.primitives import read_compact_topic, read_topic_id, uvarint
 
 TAIL: Final = b"\0\0\0"
 """What follows the records: no tags of the partition, the topic and the answer."""
 _SESSION_AT: Final = 17  # in the body: replica, max wait, min bytes, max bytes, isolation
-_TOPICS_AT: Final = 25
+_REPLICA_BYTES: Final = 4
+_REPLICA_UNTIL: Final = 14
+_SESSION_BYTES: Final = 8
 _ONE: Final = uvarint(2)  # a compact count of one
 _INDEX_AND_EPOCH: Final = 8
 
@@ -37,7 +39,7 @@ class FetchShape:
     __slots__ = ("_answer", "_constant", "_fields", "_head", "_length", "_rest_bytes", "request", "topic", "want")
 
     def __init__(self, frame: memoryview, session_at: int, offset_at: int, topic: bytes, request: FetchRequest) -> None:
-        between, behind = offset_at - session_at - 8, len(frame) - offset_at - 8
+        between, behind = offset_at - session_at - _SESSION_BYTES, len(frame) - offset_at - 8
         self._fields = struct.Struct(f">4si{session_at - 8}sii{between}sq{behind}s")
         self._length = len(frame)
         start, _, begin, _, _, middle, _, end = self._fields.unpack(frame)
@@ -82,11 +84,13 @@ def learn(frame: memoryview, header: RequestHeader, position: int, request: Fetc
     if not is_flexible(ApiKey.FETCH, header.version):
         return None
     topics = request.topics
-    if len(topics) != 1 or len(topics[0][1]) != 1:
+    if len(topics) != 1 or len(topics[0][1]) != 1 or request.forgotten:
         return None
-    topic_at = position + _TOPICS_AT + 1
-    _, partitions_at = read_compact_string(frame, topic_at)
+    session_at = position + _SESSION_AT - (0 if header.version <= _REPLICA_UNTIL else _REPLICA_BYTES)
+    topic_at = session_at + _SESSION_BYTES + 1
+    read_topic = read_topic_id if header.version >= API[ApiKey.FETCH].topic_ids_from else read_compact_topic
+    _, partitions_at = read_topic(frame, topic_at)
     if frame[topic_at - 1] != 2 or frame[partitions_at] != 2:
         return None  # Named twice, or a count in more bytes than it needs.
     topic = bytes(frame[topic_at:partitions_at])
-    return FetchShape(frame, position + _SESSION_AT, partitions_at + 1 + _INDEX_AND_EPOCH, topic, request)
+    return FetchShape(frame, session_at, partitions_at + 1 + _INDEX_AND_EPOCH, topic, request)

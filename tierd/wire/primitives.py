@@ -13,6 +13,9 @@ from tierd.wire.errors import BadFrame
 I16: Final = struct.Struct(">h")
 I32: Final = struct.Struct(">i")
 
+TopicKey = str | bytes
+"""How a message names a topic: by its name, or by the 16 bytes of its id."""
+_ID_BYTES: Final = 16
 _VARINT_BITS: Final = 35  # five bytes carry a 32-bit number
 _SMALL: Final = tuple(bytes([n]) if n < 0x80 else bytes([n & 0x7F | 0x80, n >> 7]) for n in range(0x100))
 
@@ -66,6 +69,20 @@ def named(value: str | None, what: str) -> str:
     if value is None:
         raise BadFrame(f"{what} is null")
     return value
+
+
+def read_compact_topic(frame: memoryview, position: int) -> tuple[TopicKey, int]:
+    """A topic's name, which must not be null."""
+    name, position = read_compact_string(frame, position)
+    return named(name, "topic name"), position
+
+
+def read_topic_id(frame: memoryview, position: int) -> tuple[TopicKey, int]:
+    """A topic's id."""
+    stop = position + _ID_BYTES
+    if stop > len(frame):
+        raise BadFrame(f"byte {position}: a topic id, only {len(frame) - position} bytes left")
+    return bytes(frame[position:stop]), stop
 
 
 def read_count(frame: memoryview, position: int) -> tuple[int, int]:
@@ -145,3 +162,14 @@ def compact_string(text: str | None) -> bytes:
         return b"\0"
     raw = text.encode()
     return uvarint(len(raw) + 1) + raw
+
+
+def compact_topic(topic: TopicKey) -> bytes:
+    """A topic's name, or its id."""
+    return topic if isinstance(topic, bytes) else compact_string(topic)
+
+
+def as_name(topic: TopicKey) -> str:
+    """*topic*, which is a name because the message has no ids."""
+    assert isinstance(topic, str)
+    return topic

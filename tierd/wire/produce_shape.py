@@ -10,7 +10,7 @@ from typing import Final
 
 from tierd.wire.api import ApiKey, is_flexible
 from tierd.wire.header import RequestHeader
-from tierd.wire.primitives import I32, compact_string, uvarint
+from tierd.wire.primitives import I32, compact_topic, uvarint
 from tierd.wire.produce import ProduceRequest
 
 _KEY_END: Final = 4  # api key and version
@@ -26,14 +26,18 @@ _MOST_SHAPES: Final = 64
 class ProduceShape:
     """One topic, partition, acks, transactional id and version as one client asks for it."""
 
-    __slots__ = ("_head", "_length", "acks", "partition", "topic", "transactional_id")
+    __slots__ = ("_head", "_length", "acks", "partition", "topic", "topic_id", "transactional_id")
 
-    def __init__(self, topic: str, partition: int, acks: int, transactional_id: str | None) -> None:
+    def __init__(
+        self, topic: str, topic_id: bytes | None, partition: int, acks: int, transactional_id: str | None
+    ) -> None:
         self.topic = topic
+        self.topic_id = topic_id
+        """By which it is asked for, and which its name had then; None: by its name."""
         self.partition = partition
         self.acks = acks
         self.transactional_id = transactional_id
-        self._head = b"\0" + _ONE + compact_string(topic) + _ONE
+        self._head = b"\0" + _ONE + compact_topic(topic_id or topic) + _ONE
         self._length = I32.pack(_BODY - _KEY_END + len(self._head) + _ROW.size + len(_ANSWER_TAIL))
 
     def answer(self, frame: memoryview, base_offset: int, log_append_time_ms: int | None, log_start: int) -> bytes:
@@ -56,7 +60,7 @@ class ProduceShapes:
         """Remember the shape of a request that was decoded the usual way, if it is of the common form."""
         if not is_flexible(ApiKey.PRODUCE, header.version) or request.acks == 0:
             return
-        if len(request.topics) != 1 or len(request.topics[0][1]) != 1:
+        if len(request.topics) != 1 or len(request.topics[0][1]) != 1 or request.unknown:
             return
         topic, [(partition, records)] = request.topics[0]
         if records is None:
@@ -68,7 +72,13 @@ class ProduceShapes:
         if size_at != self._size_at or len(self._known) >= _MOST_SHAPES:
             self._known.clear()
             self._size_at = size_at
-        self._known[_key(frame, size_at)] = ProduceShape(topic, partition, request.acks, request.transactional_id)
+        self._known[_key(frame, size_at)] = ProduceShape(
+            topic,
+            None if request.ids is None else request.ids[topic],
+            partition,
+            request.acks,
+            request.transactional_id,
+        )
 
     def match(self, frame: memoryview) -> tuple[ProduceShape, memoryview] | None:
         """The shape of *frame* and its records, a writable view; None when the usual way must decide."""

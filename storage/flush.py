@@ -77,7 +77,7 @@ class FlushJob:
 class Durability:
     """How far one log is on the disk. Loop thread only."""
 
-    __slots__ = ("_named", "_parent", "flushed_ms", "point", "sealed")
+    __slots__ = ("_named", "_parent", "_remembered", "flushed_ms", "point", "sealed")
 
     def __init__(self, point: int, sealed: int, now_ms: int, parent: Path | None) -> None:
         self.point = point
@@ -85,6 +85,8 @@ class Durability:
         self.sealed = sealed
         """Closed segments below it are on the disk with all their files."""
         self._parent = parent
+        self._remembered = 0
+        """Base of a segment whose snapshot is on the disk, though it may be above `sealed`."""
         self._named = False
         """Whether the active segment's name is durable."""
         self.flushed_ms = now_ms
@@ -114,6 +116,23 @@ class Durability:
         if self._parent is not None:
             files.append(active.directory / PARTITION_METADATA)
         return FlushJob(upto, active.base, active.directory, disk, tuple(files), names, self._parent)
+
+    def memory_below(self, segments: Segments, disk: Disk, offset: int) -> Callable[[], None] | None:
+        """See `Log.memory_below`."""
+        base = segments[segments.find(offset)].base
+        if base <= max(self.sealed, self._remembered, segments.first.base):
+            return None
+        path = segments.first.directory / snapshot_file(base)
+
+        def remember() -> None:
+            try:
+                disk.fsync_file(path)
+            except FileNotFoundError:
+                return  # the log has moved, and all of it was durable then, or nobody remembers anything
+            disk.fsync_dir(path.parent)
+            self._remembered = base
+
+        return remember
 
     def restart(self, offset: int) -> None:
         """The log is one empty segment at *offset*, whose files are durable."""

@@ -288,9 +288,20 @@ class Log(ReadableLog):
         """Move log start up to *offset*, durable before any file goes, and drop the segments below; log start now."""
         offset = min(offset, self.log_end)
         if offset > self.log_start:
+            self._remember_below(offset)
             self._context.persist_start(self.name, offset)  # may find the disk full: then nothing has moved
             self.start_moved(offset)()
         return self.log_start
+
+    def memory_below(self, offset: int) -> Callable[[], None] | None:
+        """What must be done before the segments below *offset* go, in any thread: the snapshot that remembers their
+        producers becomes durable, where no flush has seen to that. It raises DiskFull, OSError."""
+        return self._durable.memory_below(self._segments, self._context.disk, offset)
+
+    def _remember_below(self, offset: int) -> None:
+        remember = self.memory_below(offset)
+        if remember is not None:
+            remember()
 
     def start_moved(self, offset: int) -> Callable[[], None]:
         """Log start is *offset*, not below the old one and durable already: drop the closed segments below.
@@ -315,6 +326,7 @@ class Log(ReadableLog):
     def _drop_below(self, offset: int) -> None:
         gone = self._segments.below(offset)
         if gone:
+            self._remember_below(offset)  # usually done before, in a thread
             self._segments.drop(len(gone))
             for segment in gone:
                 self._context.indexes.forget(segment)

@@ -50,8 +50,6 @@ class Model:
     log_start: int = 0
     durable_to: int = 0
     """What lies below was promised to survive any cut."""
-    sealed_to: int = 0
-    """Closed segments below are on the disk with their snapshots: only these remember producers of what has left."""
     under_way: Sent | None = None
     strangers: set[int] = field(default_factory=set)
     """Producers of which a cut has left no trace and no promise: the log may know them or not."""
@@ -135,8 +133,7 @@ class Model:
         self.records = gone | found
         bases = {header.base_offset for header, _ in log.batches()}
         lasting = [sent for sent in self.sent if sent.first < promised or sent.first in bases]
-        kept = min(promised, self.sealed_to) if lost else promised
-        unseen = {sent.producer for sent in self.sent if kept <= sent.first < log.local_start}
+        unseen = {sent.producer for sent in self.sent if promised <= sent.first < log.local_start}
         self.strangers |= unseen - {None, *(sent.producer for sent in lasting if sent.first >= log.local_start)}
         self.sent = lasting
         self.end, self.doubtful = log.log_end, frozenset()

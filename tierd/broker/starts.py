@@ -75,10 +75,12 @@ class Starts:
             }
             if not going:
                 return
+            memories = [job for partition, to in going.items() if (job := partition.log.memory_below(to)) is not None]
             move = directory.starts.move({partition.name: to for partition, to in going.items()})
             durable = False
             try:
-                await asyncio.to_thread(move.run)
+                for job in (*memories, move.run):
+                    await asyncio.to_thread(job)
                 durable = True
             except (DiskFull, OSError) as error:
                 failed |= dict.fromkeys(going, error)

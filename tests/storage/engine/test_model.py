@@ -160,7 +160,6 @@ class LogModel(RuleBasedStateMachine):
             job.run()
             self.log.flushed(job)
             self.model.durable_to = max(self.model.durable_to, job.upto)
-            self.model.sealed_to = max(self.model.sealed_to, job.sealed)
         assert self.log.recovery_point >= self.log.view().active_base or job is None
 
     @rule(part=PART)

@@ -198,15 +198,19 @@ def test_what_recovery_has_cut_off_does_not_come_back(seed: int, tmp_path: Path)
     directory.close(clean=True)
 
 
-def test_producers_are_remembered_though_all_they_wrote_was_deleted(tmp_path: Path) -> None:
+@pytest.mark.parametrize("flushed", [True, False])
+def test_producers_are_remembered_though_all_they_wrote_was_deleted(flushed: bool, tmp_path: Path) -> None:
+    """Also when nothing has been flushed between the roll and the cut."""
     disk, promise = ModelDisk(tmp_path), Promise()
     directory = Place(tmp_path, TIERED, disk=disk).open()
     log = Place(tmp_path, TIERED, disk=disk).new_log(directory)
     promise.append(log, 3)
+    promise.flush(log, active=True)
     log.roll()
     log.move_log_start(log.log_end)
-    promise.flush(log, active=True)
-    directory.write_checkpoints()
+    if flushed:
+        promise.flush(log, active=True)
+        directory.write_checkpoints()
     directory.close(clean=False)
     disk.lose_unsynced()
     directory = Place(tmp_path, TIERED).open()

@@ -7,6 +7,7 @@ from uuid import UUID
 from tierd.base.errors import DiskFull
 from tierd.base.ids import Uuid
 from tierd.broker.entrances import Advertised
+from tierd.broker.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from tierd.broker.partitions import Partitions, Topic
 from tierd.broker.topics import TopicRefused, Topics
 from tierd.broker.turns import in_turns
@@ -51,8 +52,17 @@ class Metadata:
             "brokers": [{"node_id": self._node_id, "host": host, "port": port, "rack": None}],
             "cluster_id": self._cluster_id,
             "controller_id": self._node_id,
-            "topics": await self._wanted(header, request),
+            "topics": await self._with_operations(header, request),
+            "cluster_authorized_operations": (
+                CLUSTER_OPERATIONS if getattr(request, "include_cluster_authorized_operations", False) else NOT_ASKED
+            ),
         }
+
+    async def _with_operations(self, header: RequestHeader, request: Any) -> list[dict[str, object]]:
+        rows = await self._wanted(header, request)
+        if getattr(request, "include_topic_authorized_operations", False):
+            return [{**row, "topic_authorized_operations": TOPIC_OPERATIONS} for row in rows]
+        return rows
 
     async def _wanted(self, header: RequestHeader, request: Any) -> list[dict[str, object]]:
         if request.topics is None or (header.version == 0 and not request.topics):

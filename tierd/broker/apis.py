@@ -24,6 +24,7 @@ from tierd.broker.groups.handlers import GroupHandlers
 from tierd.broker.list_offsets import ListOffsets
 from tierd.broker.metadata import Metadata
 from tierd.broker.node_apis import ElectLeaders, ListConfigResources, OffsetForLeaderEpoch
+from tierd.broker.offset_ids import OffsetsById
 from tierd.broker.operations import Operation
 from tierd.broker.parts import Parts
 from tierd.broker.producer_apis import DescribeProducers, WriteTxnMarkers
@@ -60,6 +61,7 @@ def handlers(parts: Parts, cluster_id: str, advertised: Advertised) -> _Handlers
     every |= Mutations(parts.quotas, parts.partitions, parts.settings.num_partitions).counted(every)
     if parts.authorizer is not None:
         every = guarded(every, guards(parts), parts.authorizer)
+    every = OffsetsById(parts.partitions).before(every)
     return every if parts.audit is None else audited(every, parts.audit, parts.partitions)
 
 

@@ -84,8 +84,8 @@ API: Final[dict[int, Versions]] = {
     ApiKey.FETCH: Versions(4, 18, 12, topic_ids_from=13),
     ApiKey.LIST_OFFSETS: Versions(1, 11, 6),
     ApiKey.METADATA: Versions(0, 13, 9),
-    ApiKey.OFFSET_COMMIT: Versions(2, 9, 8),  # topic ids from 10
-    ApiKey.OFFSET_FETCH: Versions(1, 9, 6),  # topic ids from 10
+    ApiKey.OFFSET_COMMIT: Versions(2, 10, 8),
+    ApiKey.OFFSET_FETCH: Versions(1, 10, 6),
     ApiKey.FIND_COORDINATOR: Versions(0, 6, 3),
     ApiKey.JOIN_GROUP: Versions(0, 9, 6),
     ApiKey.HEARTBEAT: Versions(0, 4, 4),

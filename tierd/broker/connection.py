@@ -15,7 +15,7 @@ from tierd.base.session import Session
 from tierd.broker.fetch_again import FetchAgain
 from tierd.broker.host import Host, Sock, Swept
 from tierd.broker.receiving import Got, Incoming
-from tierd.broker.sending import Outgoing, Pumped, ReadFailed, Reply
+from tierd.broker.sending import Outgoing, Pumped, ReadFailed, Reply, release
 from tierd.wire.errors import BadFrame
 from tierd.wire.produce_shape import ProduceShapes
 
@@ -394,11 +394,3 @@ class Connection:
                 self._host.loop.add_writer(self._sock.fileno(), self._writable)
             else:
                 self._host.loop.remove_writer(self._sock.fileno())
-
-
-def release(reply: Reply | None) -> None:
-    """An answer that nobody will get."""
-    if isinstance(reply, list):
-        for part in reply:
-            if not isinstance(part, bytes):
-                part.release()

@@ -266,3 +266,11 @@ def resident_until(fd: int, position: int, stop: int) -> int:
         if at == stop - 1:
             return stop
         at = min(at + PROBE_BYTES, stop - 1)
+
+
+def release(reply: Reply | None) -> None:
+    """An answer that nobody will get."""
+    if isinstance(reply, list):
+        for part in reply:
+            if not isinstance(part, bytes):
+                part.release()

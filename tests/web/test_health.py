@@ -79,6 +79,9 @@ class Numbers:
     handshakes_failed: int = 0
     authentications_failed: int = 6
     sessions_expired: int = 0
+    denied: int = 0
+    throttled: int = 0
+    throttled_ms: int = 0
     produced_bytes: int = 2
     fetched_bytes: int = 10
     fetched_remote_bytes: int = 7

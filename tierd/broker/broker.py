@@ -47,7 +47,7 @@ class Broker:
         self.settings, self.partitions, self.tier = settings, partitions, tier
         self.counters, self.commits = parts.counters, parts.commits
         self.topics, self.moves, self.housekeeping = parts.topics, parts.moves, parts.housekeeping
-        self.listeners = Listeners(settings, parts.users, clock, parts.counters)
+        self.listeners = Listeners(settings, parts.users, clock, parts.counters, parts.audit)
         self.housekeeping_task: asyncio.Task[None] | None = None
         """Ends only when the broker stops, or with an error that must end the daemon."""
         self._beside: dict[_Runs, asyncio.Task[None]] = {}

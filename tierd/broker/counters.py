@@ -17,6 +17,8 @@ class Counters:
     """Of SASL."""
     sessions_expired: int = 0
     """Connections closed because their client did not authenticate again in time."""
+    denied: int = 0
+    """Things that clients have asked for and may not do."""
     throttled: int = 0
     """Requests whose client had to pause for its quota."""
     throttled_ms: int = 0

@@ -8,6 +8,7 @@ from tierd.broker.entrances import Entrance
 from tierd.broker.sasl.mechanisms import SaslSide
 from tierd.broker.sasl.tokens import Tokens
 from tierd.broker.sasl.users import Users
+from tierd.broker.security.audit import Audit
 from tierd.broker.server import Server
 from tierd.broker.tls.contexts import TlsSide
 from tierd.config.listeners import Endpoint
@@ -20,13 +21,13 @@ log = logging.getLogger(__name__)
 class Listeners:
     """Loop thread only; renewed files are taken up by threads of their own."""
 
-    def __init__(self, settings: Settings, users: Users, clock: Clock, counters: Counters) -> None:
+    def __init__(self, settings: Settings, users: Users, clock: Clock, counters: Counters, audit: Audit | None) -> None:
         """Raises StartRefused when a certificate or the keys of tokens are of no use."""
         self._endpoints = settings.endpoints
 
         def sasl(endpoint: Endpoint) -> SaslSide:
             tokens = Tokens(endpoint.sasl.oauth) if "OAUTHBEARER" in endpoint.sasl.mechanisms else None
-            return SaslSide(endpoint.sasl, users, tokens, clock, counters)
+            return SaslSide(endpoint.sasl, users, tokens, clock, counters, audit)
 
         self._entrances = [
             Entrance(

@@ -30,6 +30,7 @@ from tierd.broker.producer_ids import ProducerIds
 from tierd.broker.registry import Registry
 from tierd.broker.remote_reads import RemoteReads
 from tierd.broker.sasl.users import Users
+from tierd.broker.security.asking import Denied
 from tierd.broker.security.audit import Audit, AuditFile, AuditLog
 from tierd.broker.security.authorizer import Authorizer
 from tierd.broker.security.quotas import Quotas
@@ -69,7 +70,7 @@ class Parts:
 
         self.remote_reads = None if tier is None else RemoteReads(tier, clock, self.counters)
         self.audit = _audit(settings, clock)
-        self.authorizer = _authorizer(settings, registry, self.audit)
+        self.authorizer = self._authorizer(registry)
         self.quotas = Quotas(
             registry, clock, windows=settings.access.quota_windows, window_s=settings.access.quota_window_s
         )
@@ -108,6 +109,19 @@ class Parts:
         return Cleaning(
             self.partitions, worker, self.tier, self._clock, self.counters, limits, changed=self.housekeeping.appended
         )
+
+    def _authorizer(self, registry: Registry) -> Authorizer | None:
+        access = self.settings.access
+        if not access.authorizer:
+            return None
+        return Authorizer(
+            registry, super_users=access.super_users, allow_without=access.allow_without_acl, tell=self._denied
+        )
+
+    def _denied(self, denied: Denied) -> None:
+        self.counters.denied += 1
+        if self.audit is not None:
+            self.audit.denied(denied)
 
     def _internal(self, name: str, default_partitions: int) -> InternalTopic:
         return InternalTopic(
@@ -173,14 +187,6 @@ class Parts:
     def _largest_producer_id(self) -> int | None:
         ids = [largest for partition in self.partitions if (largest := partition.log.largest_producer_id) is not None]
         return max(ids, default=None)
-
-
-def _authorizer(settings: Settings, registry: Registry, audit: Audit | None) -> Authorizer | None:
-    access = settings.access
-    if not access.authorizer:
-        return None
-    tell = (lambda denied: None) if audit is None else audit.denied
-    return Authorizer(registry, super_users=access.super_users, allow_without=access.allow_without_acl, tell=tell)
 
 
 def _audit(settings: Settings, clock: Clock) -> Audit | None:

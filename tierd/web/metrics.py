@@ -47,6 +47,9 @@ METRICS: tuple[MetricRule, ...] = (
     MetricRule(
         "tierd_expired_sessions", Kind.COUNTER, "Connections closed because their client did not authenticate again."
     ),
+    MetricRule("tierd_denied", Kind.COUNTER, "Things that clients have asked for and may not do."),
+    MetricRule("tierd_throttled_requests", Kind.COUNTER, "Requests after which a client had to pause for its quota."),
+    MetricRule("tierd_throttle_seconds", Kind.COUNTER, "These pauses together."),
     MetricRule("tierd_produced_bytes", Kind.COUNTER, "Bytes of batches appended."),
     MetricRule("tierd_commits", Kind.COUNTER, "Flushes that Produce requests waited for (tierd.acks.durability=disk)."),
     MetricRule("tierd_committed_requests", Kind.COUNTER, "Appends that such a flush answered."),
@@ -166,6 +169,15 @@ class BrokerNumbers(Protocol):
     def sessions_expired(self) -> int: ...
 
     @property
+    def denied(self) -> int: ...
+
+    @property
+    def throttled(self) -> int: ...
+
+    @property
+    def throttled_ms(self) -> int: ...
+
+    @property
     def produced_bytes(self) -> int: ...
 
     @property
@@ -203,6 +215,9 @@ def broker_samples(numbers: BrokerNumbers, api_name: Callable[[int], str]) -> It
     yield Sample("tierd_tls_handshake_failures", numbers.handshakes_failed)
     yield Sample("tierd_authentication_failures", numbers.authentications_failed)
     yield Sample("tierd_expired_sessions", numbers.sessions_expired)
+    yield Sample("tierd_denied", numbers.denied)
+    yield Sample("tierd_throttled_requests", numbers.throttled)
+    yield Sample("tierd_throttle_seconds", numbers.throttled_ms / 1000)
     yield Sample("tierd_cleanings", numbers.cleanings)
     yield Sample("tierd_cleaning_failures", numbers.cleanings_failed)
     yield Sample("tierd_cleaned_bytes", numbers.cleaned_bytes)

@@ -17,6 +17,7 @@ from broker.client import Client
 from broker.running import Running, settings
 from kit.clock import FakeClock
 from tierd.broker.sasl.scram import Mechanism, new_credential
+from tierd.config.access import Access
 from tierd.config.listeners import MECHANISMS, Listener, OAuth, Sasl
 from tierd.config.places import HostPort
 
@@ -58,13 +59,15 @@ def bearer(token: str, authzid: str = "") -> bytes:
 
 
 @contextmanager
-def asking(root: Path, clock: FakeClock | None = None, **sasl: Any) -> Iterator[tuple[Running, Issuer]]:
+def asking(
+    root: Path, clock: FakeClock | None = None, *, access: Access | None = None, **sasl: Any
+) -> Iterator[tuple[Running, Issuer]]:
     """A broker with users; it listens with SASL_PLAINTEXT."""
     issuer = Issuer(root / "jwks.json")
     oauth = OAuth(jwks=issuer.file, issuer="https://issuer", audience="other, tierd")
     asked = {"mechanisms": frozenset(MECHANISMS), "failure_delay_ms": 1, "oauth": oauth, **sasl}
     listener = Listener(address=HostPort("127.0.0.1", 0), security_protocol="SASL_PLAINTEXT", sasl=Sasl(**asked))
-    config = settings(root).model_copy(update={"listener": listener})
+    config = settings(root).model_copy(update={"listener": listener, "access": access or Access()})
     broker = Running(config, None, clock or FakeClock())
     broker.start()
     try:

@@ -186,6 +186,8 @@ class SaslGate:
         times = self._side.failures.failed((connection.session.host, error.user, str(error)))
         if times is None:
             return
+        if self._side.audit is not None:
+            self._side.audit.authentication_failed(connection.session, error.user, str(error), times)
         log.warning(
             "authentication failed, connection closed",
             extra={

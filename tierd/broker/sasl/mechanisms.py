@@ -10,6 +10,7 @@ from tierd.broker.sasl.plain import PlainExchange
 from tierd.broker.sasl.scram import Mechanism, ScramExchange
 from tierd.broker.sasl.tokens import TokenExchange, Tokens
 from tierd.broker.sasl.users import Users
+from tierd.broker.security.audit import Audit
 from tierd.config.listeners import MECHANISMS, Sasl
 
 
@@ -22,6 +23,8 @@ class SaslSide:
     tokens: Tokens | None
     clock: Clock
     counters: Counters
+    audit: Audit | None = None
+    """Told of failures, if somebody wants to know."""
     failures: Doubling = field(default_factory=Doubling)
     """Which are worth a line: clients that fail try again many times a second."""
 

@@ -4,7 +4,7 @@ VENV ?= .venv
 RUN := $(VENV)/bin/python
 READY := $(VENV)/.tierd-ready
 
-.PHONY: demo test check full chaos bench peers docs package clean
+.PHONY: demo test check full chaos bench peers fuzz docs package clean
 
 demo: $(READY)
 	$(RUN) -m tierd demo --mib 256
@@ -33,6 +33,10 @@ bench: $(READY)
 # other clients' own test suites; their sources are looked for in the folder CHECKOUTS
 peers: $(READY)
 	PYTHONPATH=tests $(RUN) -m peers $(if $(CHECKOUTS),--checkouts $(CHECKOUTS)) $(SUITES)
+# ten million hostile requests into the parser, a million over sockets, from other dice than those of `make test`
+fuzz: $(READY)
+	$(RUN) -m pytest -q -m full --timeout 7200 tests/wire/test_mutations.py tests/broker/test_fuzz.py
+
 
 docs: $(READY)
 	$(RUN) docs/generate.py

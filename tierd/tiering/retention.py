@@ -4,7 +4,6 @@ Every decision is `plan`'s; here is its order of steps: persist first, then remo
 stops all of it.
 """
 
-import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -41,6 +40,8 @@ class Retention:
         self._looked_ms: dict[PartitionId, int] = {}
         """When all segments of a partition were looked at last, by the monotonic clock."""
         self._publisher = publisher
+        self._compared: set[PartitionId] = set()
+        """Whose local segments have been held against their copies in this run."""
 
     def trouble(self) -> str | None:
         """Why nothing is evicted or deleted now, in words; None when nothing stands against it."""
@@ -130,7 +131,7 @@ class Retention:
             [(one.base, one.next_base) for one in copies],
             now_ms=self._state.clock.now_ms(),
             everything=everything,
-            given_up=thin_to(view, copies),
+            given_up=self._given_up(view, copies),
         )
 
     def _copies(self, view: PartitionView) -> list[RemoteRange]:
@@ -141,14 +142,26 @@ class Retention:
         lost = {loss.segment_id for loss in self._state.losses.of(view.id)}
         return [_range(one) for one in committed if one.segment_id not in lost]
 
-    async def give_up_thin(self) -> None:
-        """Let the bucket be read where local segments have lost records since they were copied: now, not in a while."""
-        for part, view in list(self._state.views.items()):
-            await asyncio.sleep(0)
-            if view.settings.remote_storage_enable and thin_to(view, self._copies(view)) > view.local_start:
-                log.warning("the disk has lost records that the bucket has", extra={"partition": str(view.name)})
-                if await self._may_go():
-                    await self.partition(part)
+    def _given_up(self, view: PartitionView, copies: Sequence[RemoteRange]) -> int:
+        """Where the local log ends that has lost what the bucket has. Not before it has begun in this run: until then
+        it may be of another history, which is set aside."""
+        return thin_to(view, copies) if view.leader_epoch == self._state.claim.epoch else view.local_start
+
+    def has_lost(self, view: PartitionView) -> bool:
+        """Whether the disk has lost records since they were copied; true once in a run: then `partition` is due."""
+        begun = self._state.held and view.leader_epoch == self._state.claim.epoch
+        if not begun or view.id in self._compared or not view.settings.remote_storage_enable:
+            return False
+        self._compared.add(view.id)
+        if self._given_up(view, self._copies(view)) <= view.local_start:
+            return False
+        log.warning("the disk has lost records that the bucket has", extra={"partition": str(view.name)})
+        return True
+
+    async def give_up(self, part: PartitionId) -> None:
+        """Let the bucket be read where the disk has lost records: now, not at the next tick."""
+        if await self._may_go():
+            await self.partition(part)
 
     async def _confirmed(self, view: PartitionView, *, everything: bool) -> list[SegmentView]:
         """What the plan releases, but only as far as a LIST has just shown the copies whole."""

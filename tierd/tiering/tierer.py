@@ -133,7 +133,6 @@ class Tierer:
         for view in state.views.values():
             if view.settings.remote_storage_enable:
                 self._know(view)
-        self._spawn(self.retention.give_up_thin())
         if state.bucket.url.startswith("s3:"):  # what a directory can do is known
             self._spawn(self._probe())
         self.copying.wake_all()
@@ -229,6 +228,8 @@ class Tierer:
         if view.settings.remote_storage_enable:
             self._know(view)
         self.copying.wake(view.id)
+        if self.retention.has_lost(view):
+            self._spawn(self.retention.give_up(view.id))
 
     def _know(self, view: PartitionView) -> None:
         row = self.state.catalog.partition(view.id)

@@ -39,9 +39,7 @@ class Quotas:
         limits: dict[Entity, dict[str, float]] = {}
         for text, key, value in registry.quotas():
             limits.setdefault(entity_of(text), {})[key] = value
-        self.limits: Limits = limits
-        self.any = bool(limits)
-        """Without any limit nobody is looked at."""
+        self._put(limits)
 
     async def change(self, changes: Iterable[Change]) -> None:
         """All or nothing. Raises TooManyQuotas, DiskFull, OSError."""
@@ -64,8 +62,14 @@ class Quotas:
             if len(limits) > MOST_ENTITIES:
                 raise TooManyQuotas(f"there may be quotas of {MOST_ENTITIES} users and client ids at most")
             await asyncio.to_thread(self._registry.change_quotas, added, removed)
-            self.limits, self.any = limits, bool(limits)
-            self._known.clear()
+            self._put(limits)
+
+    def _put(self, limits: Limits) -> None:
+        self.limits = limits
+        self.any = bool(limits)
+        """Without any limit nobody is looked at."""
+        self._in_force = frozenset(key for values in limits.values() for key in values)
+        self._known.clear()
 
     async def close(self) -> None:
         """Finish what is under way."""
@@ -73,13 +77,13 @@ class Quotas:
 
     def used(self, key: Key, amount: float, session: Session, client_id: str | None) -> int:
         """Note that a client has used so much more of *key*; how long it is to pause, in ms."""
+        if key not in self._in_force:
+            return 0
         limit = self._limit(key, session, client_id)
         if limit is None:
             return 0
         now_ms = self._clock.monotonic_ms()
-        windows = self._of(key, limit, now_ms)
-        windows.add(amount, now_ms)
-        pause_ms = windows.pause_ms(limit.per_s, now_ms)
+        pause_ms = self._of(key, limit, now_ms).add(amount, limit.per_s, now_ms)
         return min(pause_ms, self._window_ms) if key is Key.REQUESTS else pause_ms
 
     def most(self, key: Key, session: Session, client_id: str | None) -> int | None:

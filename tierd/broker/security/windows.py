@@ -16,34 +16,21 @@ class Windows:
         """Begin and amount of each."""
         self._total = 0.0
 
-    def add(self, amount: float, now_ms: int) -> None:
-        self._forget(now_ms)
-        if self._samples and now_ms - self._samples[-1][0] < self._window_ms:
-            self._samples[-1][1] += amount
-        else:
-            self._samples.append([now_ms, amount])
-        self._total += amount
-
-    def idle(self, now_ms: int) -> bool:
-        """Whether nothing is left to be known of it."""
-        self._forget(now_ms)
-        return not self._samples
-
-    def pause_ms(self, most_per_s: float, now_ms: int) -> int:
-        """How long nothing more may come until the rate is down at *most_per_s*; 0: it is below."""
-        self._forget(now_ms)
-        if not self._samples:
-            return 0
-        span_ms = max(now_ms - self._samples[0][0], (self._number - 1) * self._window_ms, self._window_ms)
-        rate = self._total * 1000 / span_ms
-        return math.ceil((rate - most_per_s) / most_per_s * span_ms) if rate > most_per_s else 0
-
-    def _forget(self, now_ms: int) -> None:
+    def add(self, amount: float, most_per_s: float, now_ms: int) -> int:
+        """How long nothing more may come until the rate is down at *most_per_s*, in ms; 0: it is below."""
         samples, expired_ms = self._samples, now_ms - self._number * self._window_ms
         while samples and samples[0][0] <= expired_ms:
             self._total -= samples.popleft()[1]
         if not samples:
             self._total = 0.0  # what rounding has left
+        if samples and now_ms - samples[-1][0] < self._window_ms:
+            samples[-1][1] += amount
+        else:
+            samples.append([now_ms, amount])
+        self._total += amount
+        span_ms = max(now_ms - samples[0][0], (self._number - 1) * self._window_ms, self._window_ms)
+        rate = self._total * 1000 / span_ms
+        return math.ceil((rate - most_per_s) / most_per_s * span_ms) if rate > most_per_s else 0
 
 
 class Bucket:

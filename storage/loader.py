@@ -10,6 +10,7 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tierd.base.disk import publish
 from tierd.base.errors import CorruptFile
 from tierd.base.ids import TopicPartition, Uuid
 from tierd.config.topic import TopicSettings
@@ -32,6 +33,7 @@ from tierd.storage.segment import Segment, is_sealed, read_aborted, read_indexes
 from tierd.storage.segments import Segments
 from tierd.storage.snapshots import Snapshots
 from tierd.storage.txn_listed import TxnListed
+from tierd.storage.txnindex import AbortedEntry, encode_txn_index, parse_txn_index
 
 log = logging.getLogger(__name__)
 
@@ -143,6 +145,9 @@ class _Loader:
         if log_end > segments.first.base and (reread or log_end not in snapshots):
             snapshots.write(log_end, recovery.producers)
         point = log_end if self._given.clean else min(self._given.recovery_point, log_end)
+        if log_end < self._given.recovery_point:
+            facts = {"partition": str(self._name), "log_end": log_end, "was_durable": self._given.recovery_point}
+            log.error("the log has lost its end: these offsets are given out again", extra=facts)
         log_start = self._log_start(segments.first.base)
         forgetful = segments.first.base > 0 and (rebuilt or not remembered)
         return LoadedLog(
@@ -172,6 +177,22 @@ class _Loader:
                 continue  # the loss behind its good part will be noted
             if end <= base:
                 self._gaps.add((base, logs[at]))
+                self._keep_aborted(files, base, logs[at - 1])
+
+    def _keep_aborted(self, files: PartitionFiles, gone: int, before: int) -> None:
+        """What the index of the segment *gone* names was aborted: its records in older segments stay unseen."""
+        found: list[AbortedEntry] = []
+        for base in (before, gone):
+            if base in files.of[Suffix.TXN_INDEX]:
+                path = self._directory / segment_file(base, Suffix.TXN_INDEX)
+                try:
+                    entries = parse_txn_index(path.read_bytes(), str(path))
+                except CorruptFile:
+                    return  # whatever can be known of it will be made again from the log
+                found += (one for one in entries if not found or one.marker_offset > found[-1].marker_offset)
+        if found and found[-1].marker_offset >= gone:
+            publish(self._disk, self._directory / segment_file(before, Suffix.TXN_INDEX), encode_txn_index(found))
+            files.of[Suffix.TXN_INDEX].add(before)
 
     def _first_to_recover(self, segments: Segments) -> int:
         if self._given.clean:

@@ -1,5 +1,6 @@
 """A transaction's end is lost with a broken piece in the middle of the log: nobody else's end takes its place."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from kit.logs import SMALL, T0, TP, Place, batch, slice_bytes
 from tierd.storage.batch import ControlType, parse_control, walk
 from tierd.storage.log import Log
-from tierd.storage.names import RECOVERY_POINT_CHECKPOINT, Suffix, segment_file
+from tierd.storage.names import CLEAN_SHUTDOWN, RECOVERY_POINT_CHECKPOINT, Suffix, segment_file
 from tierd.storage.records import iter_records
 
 PID = 7
@@ -108,3 +109,41 @@ def test_a_loss_at_the_end_leaves_nothing_of_what_lay_behind_it(tmp_path: Path) 
     assert (again.log_end, again.last_stable, again.aborted(0, 100)) == (lost, first, ())
     end(again, commit=True)
     assert seen(again, 0) == {first}
+
+
+def test_what_a_vanished_log_had_aborted_stays_unseen(tmp_path: Path) -> None:
+    """The marker lies in a segment whose `.log` alone is gone: its `.txnindex` still tells."""
+    place = Place(tmp_path, SMALL)
+    directory = place.open()
+    log = place.new_log(directory)
+    before, aborted = plain(log), write(log, 0)
+    log.roll()
+    end(log, commit=False)
+    lost = aborted + 1
+    log.roll()
+    after = plain(log)
+    log.roll()
+    directory.close(clean=True)
+    (log.directory / segment_file(lost, Suffix.LOG)).unlink()
+    for _ in range(2):
+        directory = place.open()
+        again = directory.logs[TP]
+        assert again.gaps == ((lost, after),)
+        assert seen(again, 0) == {before, after}
+        directory.close(clean=True)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_log_that_has_lost_its_end_says_so(clean: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    place = Place(tmp_path, SMALL)
+    directory = place.open()
+    log = place.new_log(directory)
+    for _ in range(3):
+        plain(log)
+    directory.close(clean=True)
+    path = log.directory / segment_file(0, Suffix.LOG)
+    os.truncate(path, list(walk(path.read_bytes()))[2][0])
+    if not clean:
+        (place.data / CLEAN_SHUTDOWN).unlink()
+    assert place.open().logs[TP].log_end == 2
+    assert "the log has lost its end" in caplog.text

@@ -49,7 +49,7 @@ class DescribeConfigs:
             return _result(asked, error.code, error.message, configs=())
         wanted = asked.configuration_keys
         shown = [row for row in rows if wanted is None or row["name"] in wanted]
-        return _result(asked, ErrorCode.NONE, None, configs=shown)
+        return _result(asked, ErrorCode.NONE, "", configs=shown)
 
     def _rows(self, asked: Any, synonyms: bool, documented: bool) -> list[dict[str, object]]:
         if asked.resource_type == TOPIC:

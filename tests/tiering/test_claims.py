@@ -13,7 +13,7 @@ from kit.clock import FakeClock
 from kit.folder_tier import FolderTier
 from kit.golden import golden
 from kit.tierer_bench import KEYS, Bench, who
-from tierd.base.errors import RemoteUnavailable, StartRefused
+from tierd.base.errors import DiskFull, RemoteUnavailable, StartRefused
 from tierd.config.model import Remote
 from tierd.config.topic import DAY_MS
 from tierd.remote.archive_id import read_archive
@@ -247,4 +247,37 @@ def test_an_owner_that_writes_nothing_learns_of_a_take_over(tmp_path: Path) -> N
         await new.close()
 
     (tmp_path / "other").mkdir()
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("step", ["know", "put", "touch_heads"])
+def test_a_bucket_that_answers_while_the_disk_is_full_is_claimed_once_there_is_room(
+    tmp_path: Path, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run() -> None:
+        clock = FakeClock()
+        store = MemoryStore(clock)
+        bench = Bench(tmp_path, store, clock)
+        view = bench.adopt("codec-none-0")
+
+        def away(operation: str, key: str) -> None:
+            clock.advance(100)
+            raise RemoteUnavailable("away")
+
+        store.before = away
+        assert (await bench.open(who())).claim.state is ClaimState.PENDING
+        tries = iter(range(3))
+        noted = getattr(bench.catalog, step)
+
+        def full(*given: object) -> None:
+            if next(tries, None) is not None:
+                raise DiskFull("no room")
+            noted(*given)
+
+        monkeypatch.setattr(bench.catalog, step, full)
+        store.before = lambda operation, key: None
+        await bench.local.until(lambda: bench.tierer.state.held)
+        assert (await bench.copy()).segments == len(view.closed)
+        await bench.close()
+
     asyncio.run(run())

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from tierd.base.errors import CorruptFile, RemoteUnavailable, StartRefused
+from tierd.base.errors import CorruptFile, DiskFull, RemoteUnavailable, StartRefused
 from tierd.remote import owner
 from tierd.remote.errors import EpochTaken, RequestRefused
 from tierd.remote.view import Claim, ClaimState
@@ -123,11 +123,21 @@ class Claiming:
 
     def _go_on_later(self, run: Run, surveying: "asyncio.Future[Surveyed]") -> Taken:
         self._later = asyncio.ensure_future(self._finish(run, surveying))
+        self._later.add_done_callback(_not_in_silence)
         detail = f"{self._survey.bucket.url} has not answered for {self._survey.pulse.silent_ms} ms"
         return Taken(Claim(state=ClaimState.PENDING, epoch=run.epoch, detail=detail), run, None)
 
     async def _finish(self, run: Run, surveying: "asyncio.Future[Surveyed]") -> None:
-        self._on_settled(await self._settle(run, surveying))
+        """Once it answers; again as often as there is no room to note what it says."""
+        while True:
+            try:
+                self._on_settled(await self._settle(run, surveying))
+            except DiskFull as error:
+                log.warning("the claim waits for room: %s", error)
+            else:
+                return
+            await asyncio.sleep(self._retry_ms / 1000)
+            surveying = asyncio.ensure_future(self._until_answered(lambda: self._survey.run(self._request)))
 
     async def _settle(self, run: Run, surveying: "asyncio.Future[Surveyed]") -> Taken:
         """The bucket answers: this run's epoch and first appends as they are, or none."""
@@ -172,3 +182,9 @@ class Claiming:
         if self._later is not None:
             self._later.cancel()
             await asyncio.gather(self._later, return_exceptions=True)
+
+
+def _not_in_silence(task: "asyncio.Task[None]") -> None:
+    """What nobody expects goes to the loop's handler: a claim must not stay pending because of it."""
+    if not task.cancelled():
+        task.result()

@@ -16,6 +16,8 @@ from tierd.storage.view import FileSpan
 
 RECORD_BYTES: Final = 16 * 1024
 """Most that one TLS record holds; OpenSSL reads and writes one at a time."""
+RECORDS_AT_ONCE: Final = 32
+"""Received before the frames in them are looked at, and soon others get their turn: a record may hold but a byte."""
 _HELD_BYTES: Final = RECORD_BYTES + 512
 """At most so much of what has come is neither in the kernel nor received: a record that is not whole."""
 _SCRATCH: Final = memoryview(bytearray(8 * RECORD_BYTES))
@@ -77,12 +79,12 @@ class TlsIncoming(Incoming[Who]):
             return end or Got.NOTHING
         self.received_bytes += came
         frames.received(came)
-        return Got.FULL if came == len(space) or self.hidden else Got.SOME
+        return Got.SOME if end is not None or (came < len(space) and not self.hidden) else Got.FULL
 
     def _fill(self, space: memoryview) -> tuple[int, Got | None]:
         """How much came, record after record; and why no more."""
         came = 0
-        while came < len(space):
+        for _ in range(RECORDS_AT_ONCE):
             try:
                 got = self._tls.recv_into(space[came:])
             except ssl.SSLWantReadError:
@@ -94,8 +96,9 @@ class TlsIncoming(Incoming[Who]):
             if got == 0:
                 return came, Got.END
             came += got
-            if got < RECORD_BYTES and not self.hidden:
-                break  # The last one, probably: another try costs more than an event.
+            # Some clients make a record of each message: to ask costs less than an event for each, or a try in vain.
+            if came == len(space) or (got < RECORD_BYTES and self.unread_bytes == 0):
+                break
         return came, None
 
     @property

@@ -38,11 +38,12 @@ def create_archive(store: ObjectStore, keys: Keys, archive: Archive) -> Archive:
 
 
 def check_archive(found: Archive | None, known: Uuid | None, where: str) -> None:
-    """Raises WrongBucket unless what the bucket says and what the catalog knows go together.
+    """Raises WrongBucket unless what the bucket says and what the state directory knows go together.
 
     *known* is None in a new state directory; an archive that is there is then for the caller to judge.
     """
     if known is None or (found is not None and found.archive_id == known):
         return
     there = "no archive" if found is None else f"archive {found.archive_id}"
-    raise WrongBucket(f"{where} holds {there}, the state directory belongs to archive {known}: check --remote")
+    check = "check --remote" if found is not None else "check --remote, and whether what should be there is mounted"
+    raise WrongBucket(f"{where} holds {there}, the state directory belongs to archive {known}: {check}")

@@ -66,3 +66,20 @@ def test_a_topic_that_lies_in_the_bucket_alone_stays_tiered(
     tierd.start()
     _all_is_there(tierd, place, sent)
     assert tierd.stop() == 0
+
+
+def test_a_bucket_that_is_not_mounted_is_no_new_bucket(
+    archive: tuple[Daemon, list[traffic.Message]], place: Path
+) -> None:
+    tierd, sent = archive
+    for path in (place / "data.tierd").glob("catalog.sqlite*"):
+        path.unlink()
+    (place / "bucket").rename(place / "elsewhere")
+    (place / "bucket").mkdir()
+    assert "holds no archive, the state directory belongs to archive" in tiers.refused(tierd)
+    assert not list((place / "bucket").rglob("*.log"))
+    (place / "bucket").rmdir()
+    (place / "elsewhere").rename(place / "bucket")
+    tierd.start()
+    _all_is_there(tierd, place, sent)
+    assert tierd.stop() == 0

@@ -166,10 +166,12 @@ async def assemble(opened: Opened, *, recover: bool) -> tuple[Broker, TierLink |
         identity=identity(*state.holder(registry, opened.directories)),
         recover=recover,
         registry_epoch=state.last_epoch(registry),
+        archive_id=state.archive_id(registry),
         offline=[part for part, _ in partitions.outages],
     )
     state.remember_remote(registry, settings.remote.url)
     state.remember_epoch(registry, report.claim.epoch)
+    state.remember_archive(registry, report.archive_id)
     try:
         await partitions.begin(report.claim.epoch, report.remotes, link, waiting=report.waiting, outside=report.outside)
     except BaseException:

@@ -12,6 +12,7 @@ from tierd.storage.directory import LogDirectory
 _REMOTE, _NO_REMOTE = "remote.url", ""
 _HOLDER = "holder"
 _EPOCH = "tier.epoch"
+_ARCHIVE = "archive_id"
 
 
 def holder(registry: Registry, directories: Sequence[LogDirectory]) -> tuple[Uuid, int]:
@@ -54,6 +55,18 @@ def last_epoch(registry: Registry) -> int | None:
 def remember_epoch(registry: Registry, epoch: int) -> None:
     """Before a client can change anything in this run."""
     registry.put(_EPOCH, str(epoch))
+
+
+def archive_id(registry: Registry) -> Uuid | None:
+    """Of the archive in its bucket; None before that has answered for the first time."""
+    known = registry.get(_ARCHIVE)
+    return None if known is None else Uuid.parse(known)
+
+
+def remember_archive(registry: Registry, found: Uuid | None) -> None:
+    """An empty directory where the bucket's file system is not mounted must not be taken for a new bucket."""
+    if found is not None and registry.get(_ARCHIVE) != str(found):
+        registry.put(_ARCHIVE, str(found))
 
 
 def stored_remote(registry: Registry) -> str | None:

@@ -77,6 +77,7 @@ class TierLink:
         identity: Identity,
         recover: bool = False,
         registry_epoch: int | None = None,
+        archive_id: Uuid | None = None,
         offline: Iterable[PartitionId] = (),
     ) -> OpenReport:
         """Start the tierer and claim the bucket. *local_epoch*: largest of the local checkpoints, -1 without any.
@@ -93,6 +94,7 @@ class TierLink:
             recover=recover,
             claimed=None,
             registry_epoch=registry_epoch,
+            archive_id=archive_id,
             offline=tuple(offline),
         )
         self._beating = asyncio.ensure_future(self.heart.run())
@@ -104,6 +106,7 @@ class TierLink:
             topics=opened.topics,
             waiting=opened.waiting,
             outside=opened.outside,
+            archive_id=opened.archive_id,
         )
 
     async def _start_first(self, request: OpenRequest) -> m.Opened:

@@ -212,6 +212,7 @@ class Opened:
     topics: tuple[TopicState, ...]
     waiting: tuple[PartitionId, ...]
     outside: tuple[PartitionId, ...]
+    archive_id: Uuid | None
 
 
 @dataclass(frozen=True, slots=True)

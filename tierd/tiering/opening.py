@@ -36,7 +36,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 _THREADS = 8
-_ARCHIVE, _OFFERED, HELD_EPOCH = "archive_id", "archive_offered", "held_epoch"
+ARCHIVE, _OFFERED, HELD_EPOCH = "archive_id", "archive_offered", "held_epoch"
 
 
 @dataclass(slots=True)
@@ -104,8 +104,8 @@ class Survey:
         """Raises StartRefused (wrong bucket, foreign claim, an archive that is not ours) or RemoteUnavailable."""
         found = read_archive(self.bucket.store, self.bucket.keys)
         self.pulse.beat()
-        known = self.catalog.get(_ARCHIVE)
-        check_archive(found, None if known is None else Uuid.parse(known), self.bucket.url)
+        known = self.catalog.get(ARCHIVE)
+        check_archive(found, request.archive_id if known is None else Uuid.parse(known), self.bucket.url)
         claims = self._claims()
         newest = claims[-1] if claims else None
         self._check_owner(newest, request)
@@ -151,7 +151,7 @@ class Survey:
             self._check_empty(found, request)
         if found is None:
             found = self._create(offered)
-        self.catalog.put(_ARCHIVE, str(found.archive_id))
+        self.catalog.put(ARCHIVE, str(found.archive_id))
 
     def _create(self, offered: str | None) -> Archive:
         """The id is noted before it is sent, so that a crash in between does not make our own archive foreign."""

@@ -73,6 +73,8 @@ class OpenRequest:
     """The claim of this very run when the tierer is started again; None at the daemon's start."""
     registry_epoch: int | None = None
     """Of the last run that this registry knows of; None when it knows of none: it may have been lost."""
+    archive_id: Uuid | None = None
+    """The archive that this registry belongs to, as far as it knows: the catalog that knows it, too, may be lost."""
     offline: tuple[PartitionId, ...] = ()
     """Partitions whose directory cannot be used in this run: nothing is appended to them."""
 
@@ -89,3 +91,5 @@ class OpenReport:
     """Nothing may be appended to these before the claim is held: the bucket may have more of them than the disk."""
     outside: tuple[PartitionId, ...] = ()
     """Their local logs have left the bucket's history: they begin anew at the copied end (a take-over only)."""
+    archive_id: Uuid | None = None
+    """Of the bucket; None while it has not answered yet."""

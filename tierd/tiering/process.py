@@ -195,7 +195,9 @@ class Process:
         report = await tierer.open(message.request)
         tierer.schedule()
         remotes = tuple(report.remotes.values())
-        return m.Opened(message.call, report.claim, remotes, report.topics, report.waiting, report.outside)
+        return m.Opened(
+            message.call, report.claim, remotes, report.topics, report.waiting, report.outside, report.archive_id
+        )
 
     async def _read(self, message: m.Read) -> None:
         try:

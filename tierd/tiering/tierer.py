@@ -28,7 +28,7 @@ from tierd.tiering.clockguard import ClockGuard
 from tierd.tiering.copying import Copying
 from tierd.tiering.lifecycle import CopyState
 from tierd.tiering.losses import Losses
-from tierd.tiering.opening import Pulse, Survey, Surveyed
+from tierd.tiering.opening import ARCHIVE, Pulse, Survey, Surveyed
 from tierd.tiering.options import OpenReport, OpenRequest, TiererOptions, TopicState
 from tierd.tiering.ports import LocalTier
 from tierd.tiering.publish import Publisher
@@ -103,12 +103,14 @@ class Tierer:
         rows = state.catalog.partitions()
         topics = tuple(state.catalog.topics()) if taken.surveyed is not None else ()
         pending = taken.claim.state is not ClaimState.HELD
+        archive_id = state.catalog.get(ARCHIVE)
         return OpenReport(
             claim=taken.claim,
             remotes={row.part: state.remote(row.part) for row in rows},
             topics=topics,
             waiting=taken.run.waiting if pending else (),
             outside=taken.surveyed.outside if taken.surveyed is not None else (),
+            archive_id=None if archive_id is None else Uuid.parse(archive_id),
         )
 
     def _settled(self, taken: Taken) -> None:

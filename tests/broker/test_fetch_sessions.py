@@ -37,11 +37,11 @@ def told(high: int = 5, start: int = 0, error: int = 0, length: int = 0, index: 
 def make(sessions: FetchSessions, partitions: int = 1, *, replica: int | None = None, version: int = BY_NAME) -> int:
     asked = request(wanted={"t": list(range(partitions))}, replica=replica)
     assert sessions.open(version, asked).makes
-    return sessions.make(version, asked, {("t", n): told(index=n) for n in range(partitions)}, {})
+    return sessions.make(version, asked, {("t", n): told(index=n) for n in range(partitions)})
 
 
 def test_a_session_goes_on_with_each_epoch_and_no_other() -> None:
-    sessions = FetchSessions(FakeClock(), 10)
+    sessions = FetchSessions(FakeClock(), 10, {})
     made = make(sessions, 2)
     assert made > 0
     for epoch in (1, 2, 3):
@@ -56,7 +56,7 @@ def test_a_session_goes_on_with_each_epoch_and_no_other() -> None:
 
 
 def test_the_epoch_begins_again_at_1() -> None:
-    sessions = FetchSessions(FakeClock(), 10)
+    sessions = FetchSessions(FakeClock(), 10, {})
     made = make(sessions)
     session = sessions.open(BY_NAME, request(made, 1)).session
     assert session is not None
@@ -67,7 +67,7 @@ def test_the_epoch_begins_again_at_1() -> None:
 
 @pytest.mark.parametrize("epoch", [0, -1])
 def test_a_full_request_ends_the_session_that_it_names(epoch: int) -> None:
-    sessions = FetchSessions(FakeClock(), 10)
+    sessions = FetchSessions(FakeClock(), 10, {})
     made = make(sessions, 3)
     asked = sessions.open(BY_NAME, request(made, epoch, {"t": [0]}))
     assert (asked.session, asked.makes, asked.error) == (None, epoch == 0, 0)
@@ -75,14 +75,14 @@ def test_a_full_request_ends_the_session_that_it_names(epoch: int) -> None:
 
 
 def test_old_versions_and_the_final_epoch_have_none() -> None:
-    sessions = FetchSessions(FakeClock(), 10)
+    sessions = FetchSessions(FakeClock(), 10, {})
     for version, epoch in ((6, 0), (6, 5), (12, -1)):
         asked = sessions.open(version, request(0, epoch, {"t": [0]}))
         assert (asked.session, asked.makes, asked.error) == (None, False, 0)
 
 
 def test_partitions_come_change_and_are_forgotten() -> None:
-    sessions = FetchSessions(FakeClock(), 10)
+    sessions = FetchSessions(FakeClock(), 10, {})
     made = make(sessions, 2)
     asked = sessions.open(BY_NAME, request(made, 1, {"u": [7], "t": [1]}, {"t": [0], "none": [3]}, offset=9))
     assert asked.request.topics == [("t", [FetchPartition(1, 9, 100)]), ("u", [FetchPartition(7, 9, 100)])]
@@ -93,7 +93,7 @@ def test_partitions_come_change_and_are_forgotten() -> None:
 
 
 def test_only_what_has_changed_is_told() -> None:
-    sessions = FetchSessions(FakeClock(), 10)
+    sessions = FetchSessions(FakeClock(), 10, {})
     made = make(sessions, 2)
     session = sessions.open(BY_NAME, request(made, 1)).session
     assert session is not None
@@ -110,7 +110,7 @@ def test_only_what_has_changed_is_told() -> None:
 
 
 def test_who_got_records_comes_last() -> None:
-    sessions = FetchSessions(FakeClock(), 10)
+    sessions = FetchSessions(FakeClock(), 10, {})
     made = make(sessions, 3)
     session = sessions.open(BY_NAME, request(made, 1)).session
     assert session is not None
@@ -120,7 +120,7 @@ def test_who_got_records_comes_last() -> None:
 
 def test_nobody_goes_for_a_session_that_is_no_larger() -> None:
     clock = FakeClock()
-    sessions = FetchSessions(clock, 2)
+    sessions = FetchSessions(clock, 2, {})
     first, second = make(sessions, 3), make(sessions, 5)
     assert make(sessions, 50) == 0, "both are young"
     for epoch in (1, 2):
@@ -137,7 +137,7 @@ def test_nobody_goes_for_a_session_that_is_no_larger() -> None:
 
 def test_a_session_that_nobody_uses_makes_room_for_any() -> None:
     clock = FakeClock()
-    sessions = FetchSessions(clock, 1)
+    sessions = FetchSessions(clock, 1, {})
     first = make(sessions, 9)
     clock.advance(EVICT_AFTER_MS)
     assert make(sessions, 9) == 0
@@ -148,7 +148,7 @@ def test_a_session_that_nobody_uses_makes_room_for_any() -> None:
 
 def test_followers_take_the_place_of_consumers_and_not_the_other_way_round() -> None:
     clock = FakeClock()
-    sessions = FetchSessions(clock, 1)
+    sessions = FetchSessions(clock, 1, {})
     make(sessions, 9)
     follower = make(sessions, 1, replica=2)
     assert follower
@@ -161,12 +161,19 @@ def test_followers_take_the_place_of_consumers_and_not_the_other_way_round() -> 
     assert make(sessions, 2, replica=3)
 
 
+def test_what_a_full_request_forgets_was_not_there() -> None:
+    sessions = FetchSessions(FakeClock(), 1, {})
+    asked = request(wanted={"t": [0, 1]}, forgotten={"t": [1]})
+    made = sessions.make(BY_NAME, asked, {("t", n): told(index=n) for n in range(2)})
+    assert sessions.open(BY_NAME, request(made, 1)).request.topics == asked.topics
+
+
 def test_without_slots_there_are_no_sessions() -> None:
-    assert make(FetchSessions(FakeClock(), 0)) == 0
+    assert make(FetchSessions(FakeClock(), 0, {})) == 0
 
 
 def test_partitions_of_all_sessions_are_bounded() -> None:
-    sessions = FetchSessions(FakeClock(), 100, most_partitions=10)
+    sessions = FetchSessions(FakeClock(), 100, {}, most_partitions=10)
     assert make(sessions, 11) == 0
     first, second = make(sessions, 6), make(sessions, 4)
     assert first
@@ -180,7 +187,7 @@ def test_partitions_of_all_sessions_are_bounded() -> None:
 
 def test_counts_hold_whatever_comes() -> None:
     dice, clock = random.Random(3), FakeClock()
-    sessions = FetchSessions(clock, 5, most_partitions=40)
+    sessions = FetchSessions(clock, 5, {}, most_partitions=40)
     known: list[int] = []
     for _ in range(3000):
         clock.advance(dice.randrange(30_000))

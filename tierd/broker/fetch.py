@@ -192,7 +192,7 @@ class Fetch:
             if not asked.makes:
                 return Given(topics)
             answers = {(topic, row.partition): row for topic, rows in topics for row in rows}
-            return Given(topics, self._sessions.make(header.version, request, answers, self._partitions.names))
+            return Given(topics, self._sessions.make(header.version, request, answers))
         if session.epoch != asked.epoch:
             done.release()
             return Given([], session.id, ErrorCode.INVALID_FETCH_SESSION_EPOCH)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from tierd.base.errors import CorruptFile, DiskFull, RemoteUnavailable, TierdError
 from tierd.broker.counters import Counters
-from tierd.broker.fetch_sessions import Asked, FetchSession
+from tierd.broker.fetch_sessions import Asked
 from tierd.broker.partition import Partition
 from tierd.broker.partitions import Partitions
 from tierd.broker.remote_reads import RemoteReads, RemoteWant
@@ -105,10 +105,15 @@ class FetchPass:
 
     def _pass_some(self, done: Round, topic: int, wanted: Sequence[FetchPartition], asked: Asked) -> None:
         rows = done.rows[topic]
-        name = self._name_of(asked.request.topics[topic][0], asked)
-        if isinstance(name, ErrorCode):
+        key = asked.request.topics[topic][0]
+        name = self._partitions.names.get(key) if isinstance(key, bytes) else key
+        if name is None:
             done.failed = True
-            rows += [PartitionFetched(want.partition, name) for want in wanted]
+            rows += [PartitionFetched(want.partition, self._unknown(key, want.partition, asked)) for want in wanted]
+            return
+        if asked.may_read is not None and not asked.may_read(name):
+            done.failed = True
+            rows += [PartitionFetched(want.partition, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for want in wanted]
             return
         for want in wanted:
             partition = self._partitions.get(name, want.partition)
@@ -120,24 +125,14 @@ class FetchPass:
             else:
                 rows[-1] = self._read(done, place, partition, want, asked.request.isolation == 1)
 
-    def _name_of(self, topic: TopicKey, asked: Asked) -> str | ErrorCode:
-        """What *topic* is called, or why nothing of it is read."""
-        name = topic if isinstance(topic, str) else self._name_by_id(topic, asked.session)
-        if isinstance(name, str) and asked.may_read is not None and not asked.may_read(name):
-            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        return name
-
-    def _name_by_id(self, topic_id: bytes, session: FetchSession | None) -> str | ErrorCode:
-        name = self._partitions.names.get(topic_id)
-        if session is None:
-            return ErrorCode.UNKNOWN_TOPIC_ID if name is None else name
-        if name is not None:
-            session.names[topic_id] = name
-            return name
-        before = session.names.get(topic_id)
-        if before is None:
+    def _unknown(self, key: TopicKey, index: int, asked: Asked) -> ErrorCode:
+        """What is said of a partition whose topic's id nobody knows; in a session it may have known its name."""
+        cached = None if asked.session is None else asked.session.partitions.get((key, index))
+        if cached is None or cached.name is None:
             return ErrorCode.UNKNOWN_TOPIC_ID
-        anew = self._partitions.topic(before) is not None
+        if asked.may_read is not None and not asked.may_read(cached.name):
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        anew = self._partitions.get(cached.name, index) is not None
         return ErrorCode.INCONSISTENT_TOPIC_ID if anew else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def _read(

@@ -33,10 +33,12 @@ Topics = list[tuple[TopicKey, list[FetchPartition]]]
 class Cached:
     """One partition of a session: what is wanted of it, and what its client has been told last."""
 
-    __slots__ = ("high_watermark", "log_start", "want")
+    __slots__ = ("high_watermark", "log_start", "name", "want")
 
-    def __init__(self, want: FetchPartition) -> None:
+    def __init__(self, want: FetchPartition, name: str | None) -> None:
         self.want = want
+        self.name = name
+        """That its topic had when the client first asked for it; None when nobody knew its id."""
         self.high_watermark = -1
         self.log_start = -1
 
@@ -53,7 +55,7 @@ class Cached:
 class FetchSession:
     """What one client fetches."""
 
-    __slots__ = ("by_id", "created_ms", "epoch", "id", "names", "partitions", "privileged", "size", "used_ms")
+    __slots__ = ("by_id", "created_ms", "epoch", "id", "partitions", "privileged", "size", "used_ms")
 
     def __init__(self, session_id: int, *, privileged: bool, by_id: bool, now_ms: int) -> None:
         self.id = session_id
@@ -66,8 +68,6 @@ class FetchSession:
         """Of the next request."""
         self.partitions: dict[Key, Cached] = {}
         """Those that have waited longest come first."""
-        self.names: dict[bytes, str] = {}
-        """That its topics had when they were last looked at, by id."""
         self.size = 0
         """Partitions when it was last used."""
 
@@ -86,13 +86,14 @@ class FetchSession:
             found[-1][1].append(cached.want)
         return found
 
-    def update(self, request: FetchRequest) -> None:
-        """Take in what *request* adds, changes and forgets."""
+    def update(self, request: FetchRequest, names: Mapping[bytes, str]) -> None:
+        """Take in what *request* adds, changes and forgets. *names*: of the topics, by id."""
         for topic, rows in request.topics:
+            name = topic if isinstance(topic, str) else names.get(topic)
             for want in rows:
                 cached = self.partitions.get((topic, want.partition))
                 if cached is None:
-                    self.partitions[topic, want.partition] = Cached(want)
+                    self.partitions[topic, want.partition] = Cached(want, name)
                 else:
                     cached.want = want
         for topic, indexes in request.forgotten:
@@ -131,8 +132,12 @@ class Asked(NamedTuple):
 class FetchSessions:
     """All sessions."""
 
-    def __init__(self, clock: Clock, slots: int, most_partitions: int = MOST_PARTITIONS) -> None:
+    def __init__(
+        self, clock: Clock, slots: int, names: Mapping[bytes, str], most_partitions: int = MOST_PARTITIONS
+    ) -> None:
+        """*names*: of the topics, by id."""
         self._clock = clock
+        self._names = names
         self._slots = slots
         self._most = most_partitions
         self._sessions: dict[int, FetchSession] = {}
@@ -162,7 +167,7 @@ class FetchSessions:
         return self._go_on(session, request)
 
     def _go_on(self, session: FetchSession, request: FetchRequest) -> Asked:
-        session.update(request)
+        session.update(request, self._names)
         if not session.partitions:
             self._remove(session.id)
             return Asked(request)
@@ -195,10 +200,8 @@ class FetchSessions:
         version: int,
         request: FetchRequest,
         answers: Mapping[Key, PartitionFetched],
-        names: Mapping[bytes, str],
     ) -> int:
-        """A session for *request*, which is answered with *answers*: its id, or 0 when there is no room. *names*: of
-        the topics, by id."""
+        """A session for *request*, which is answered with *answers*: its id, or 0 when there is no room."""
         size = len(answers)
         privileged = request.replica_id is not None
         now_ms = self._clock.monotonic_ms()
@@ -208,9 +211,7 @@ class FetchSessions:
             if not self._evict((privileged, size, 0), now_ms):
                 return 0
         session = FetchSession(self._new_id(), privileged=privileged, by_id=version >= _TOPIC_IDS_FROM, now_ms=now_ms)
-        session.update(request)
-        ids = [topic for topic, _ in request.topics if isinstance(topic, bytes)]
-        session.names = {topic: names[topic] for topic in ids if topic in names}
+        session.update(request._replace(forgotten=[]), self._names)  # there was nothing to forget
         for key, row in answers.items():
             session.partitions[key].note(row)
         session.size = size

@@ -74,7 +74,7 @@ class Parts:
         self.quotas = Quotas(
             registry, clock, windows=settings.access.quota_windows, window_s=settings.access.quota_window_s
         )
-        self.fetch_sessions = FetchSessions(clock, settings.fetch_session_slots)
+        self.fetch_sessions = FetchSessions(clock, settings.fetch_session_slots, partitions.names)
         self.fetch = Fetch(partitions, self.remote_reads, self.counters, self.authorizer, self.fetch_sessions)
 
         self.topic_ids = TopicIds(partitions)

@@ -16,7 +16,7 @@ from typing import Any
 from kio.index import load_response_schema
 
 from broker.client import Client, batch
-from kit.access_cases import T1, T2, Case, Grant, cases, cluster
+from kit.access_cases import T1, T2, Case, Grant, IdOf, cases, cluster
 from kit.kafka import Kafka
 from tierd.broker.operations import Operation as Op
 from tierd.broker.security.acls import CLUSTER_NAME, Kind, Pattern, Permission
@@ -68,6 +68,8 @@ class Asker:
         for name in (T1, T2):
             while self.master.produce(name, batch(2)).error_code:
                 time.sleep(0.05)  # a real Kafka needs a moment to lead a new partition
+        shown = self.master.call(ApiKey.METADATA, 12, topics=[{"name": name} for name in (T1, T2)]).topics
+        self._ids = {row.name: row.topic_id for row in shown}
         first = (ApiKey.FIND_COORDINATOR, ApiKey.OFFSET_COMMIT, ApiKey.INIT_PRODUCER_ID)
         for case in (case for key in first for case in cases() if case.key is key):
             self._until(lambda case=case: self._codes(case), {0})  # type: ignore[misc]
@@ -87,11 +89,18 @@ class Asker:
 
     def _call(self, client: Client, case: Case) -> Any:
         version = API[case.key].last if case.version is None else case.version
-        client.send(case.key, version, **case.fields)
+        client.send(case.key, version, **self._with_ids(case.fields))
         raw = memoryview(client.frame())
         schema = load_response_schema(case.key, version)
         head = 5 if has_flexible_header(case.key, version) else 4
         return reader(schema)(Input(raw, head))  # kio reads no time of -1, which is how some answers say "none"
+
+    def _with_ids(self, value: Any) -> Any:
+        if isinstance(value, IdOf):
+            return self._ids[value.name]
+        if isinstance(value, dict):
+            return {name: self._with_ids(field) for name, field in value.items()}
+        return [self._with_ids(row) for row in value] if isinstance(value, list) else value
 
     def _codes(self, case: Case) -> set[int]:
         return set(_codes(outline(self._call(self.master, case))))

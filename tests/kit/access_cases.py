@@ -9,6 +9,14 @@ from tierd.broker.operations import Operation as Op
 from tierd.broker.security.acls import CLUSTER_NAME, Kind, Pattern, Permission
 from tierd.wire.api import API, ApiKey
 
+
+@dataclass(frozen=True)
+class IdOf:
+    """In fields, the id that a topic has at the broker that is asked."""
+
+    name: str
+
+
 Grant = tuple[Op, Kind, str]
 T1, T2, GROUP, TX = "t1", "t2", "g", "tx"
 _GROUP, _CLUSTER, _TXID = (Kind.GROUP, GROUP), (Kind.CLUSTER, CLUSTER_NAME), (Kind.TRANSACTIONAL_ID, TX)
@@ -55,6 +63,7 @@ _BOTH = [{"name": T1, "partitions": _PARTS}, {"name": T2, "partitions": _PARTS}]
 _COMMITS = [
     {
         "name": name,
+        "topic_id": IdOf(name),
         "partitions": [
             {"partition_index": 0, "committed_offset": 1, "committed_leader_epoch": -1, "committed_metadata": ""}
         ],
@@ -65,6 +74,7 @@ _NAMES = [{"name": T1}, {"name": T2}, {"name": "nowhere"}]
 _FETCHED = [
     {
         "topic": name,
+        "topic_id": IdOf(name),
         "partitions": [{"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1000, "current_leader_epoch": -1}],
     }
     for name in (T1, T2)
@@ -115,7 +125,8 @@ def _configs(kind: int, name: str) -> list[dict[str, Any]]:
 
 
 def produced(name: str | None = None) -> dict[str, Any]:
-    data = [{"name": one, "partition_data": [{"index": 0, "records": batch(1)}]} for one in (T1, T2)]
+    partitions = [{"index": 0, "records": batch(1)}]
+    data = [{"name": one, "topic_id": IdOf(one), "partition_data": partitions} for one in (T1, T2)]
     return {"transactional_id": name, "acks": -1, "timeout": 5000, "topic_data": data}
 
 
@@ -124,13 +135,12 @@ def cases() -> list[Case]:
 
 
 def _records() -> Iterator[Case]:
-    yield Case(ApiKey.PRODUCE, produced(), [*_each(topic, Op.WRITE, Op.READ, Op.ALL)])
+    for version in (12, 13):
+        yield Case(ApiKey.PRODUCE, produced(), _each(topic, Op.WRITE, Op.READ, Op.ALL), version=version)
     fetched = {"replica_id": -1, "max_wait": 0, "min_bytes": 0, "max_bytes": 1000, "session_epoch": -1}
-    yield Case(
-        ApiKey.FETCH,
-        {**fetched, "isolation_level": 0, "topics": _FETCHED},
-        _each(topic, Op.READ, Op.WRITE, Op.DESCRIBE),
-    )
+    asked = {**fetched, "isolation_level": 0, "topics": _FETCHED}
+    for version in (12, 18):
+        yield Case(ApiKey.FETCH, asked, _each(topic, Op.READ, Op.WRITE, Op.DESCRIBE), version=version)
     yield Case(
         ApiKey.LIST_OFFSETS,
         {"replica_id": -1, "isolation_level": 0, "topics": _BOTH},
@@ -238,16 +248,17 @@ def _groups() -> Iterator[Case]:
         "group_instance_id": None,
         "topics": _COMMITS,
     }
-    yield Case(
-        ApiKey.OFFSET_COMMIT,
-        commit,
-        [[group(Op.READ)], [group(Op.READ), topic(Op.READ)], [group(Op.READ), topic(Op.DESCRIBE)], [topic(Op.READ)]],
-    )
-    wanted = [{"name": name, "partition_indexes": [0]} for name in (T1, T2)]
+    member = group(Op.READ)
+    committers = [[member], [member, topic(Op.READ)], [member, topic(Op.DESCRIBE)], [topic(Op.READ)]]
+    for version in (9, 10):
+        yield Case(ApiKey.OFFSET_COMMIT, commit, committers, version=version)
+    wanted = [{"name": name, "topic_id": IdOf(name), "partition_indexes": [0]} for name in (T1, T2)]
     seers = [[group(Op.DESCRIBE)], [group(Op.READ), topic(Op.READ)], [topic(Op.READ)]]
     for topics, note in ((wanted, ""), (None, "of all")):
         asked = {"group_id": GROUP, "member_id": None, "member_epoch": -1, "topics": topics}
-        yield Case(ApiKey.OFFSET_FETCH, {"groups": [asked], "require_stable": False}, seers, note=note)
+        for version in (9, 10):
+            fields = {"groups": [asked], "require_stable": False}
+            yield Case(ApiKey.OFFSET_FETCH, fields, seers, version=version, note=note)
         yield Case(ApiKey.OFFSET_FETCH, {**asked, "require_stable": False}, seers, version=7, note=note)
     shown = {"groups": [GROUP, "other"], "include_authorized_operations": True}
     yield Case(ApiKey.DESCRIBE_GROUPS, shown, _each(group, Op.DESCRIBE, Op.READ, Op.DELETE, Op.ALL))

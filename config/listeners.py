@@ -213,9 +213,9 @@ class Listener(Endpoint):
         Setting(
             "listener.max.in.flight.bytes",
             Number(MIB, unit=BYTES),
-            "Bytes of requests being received at a time, over all connections, beside 4 KiB each. A request without "
-            "room waits, small ones go first, and who sends below 16 KiB/s is closed while others wait. A quarter of "
-            "this and the largest request have room in any case.",
+            "Bytes of requests being received at a time, over all connections, beside 4 KiB each (22 KiB with TLS). A "
+            "request without room waits, small ones go first, and who sends below 16 KiB/s is closed while others "
+            "wait. A quarter of this and the largest request have room in any case.",
         ),
     ] = 256 * MIB
     idle_ms: Annotated[

@@ -1,5 +1,6 @@
 """Real clients through every kind of listener, each with every mechanism; what they are refused, and what is logged."""
 
+import asyncio
 import re
 import time
 from collections.abc import Iterator
@@ -7,6 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.abc import AbstractTokenProvider as AioTokenProvider
+from aiokafka.helpers import create_ssl_context
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from kafka import KafkaConsumer, KafkaProducer
@@ -87,6 +91,41 @@ def test_kafka_python(tierd: Secured, way: Way) -> None:
     got = [next(consumer).value for _ in range(50)]
     consumer.close()
     assert got == [b"%d" % number * 500 for number in range(50)]
+
+
+class AioProvider(AioTokenProvider):
+    def __init__(self, secured: Secured) -> None:
+        self._secured = secured
+
+    async def token(self) -> str:
+        return self._secured.token()
+
+
+@pytest.mark.parametrize("way", [way for way in WAYS if way[0] != "SASL"], ids=ids)
+def test_aiokafka(tierd: Secured, way: Way) -> None:
+    listener, mechanism = way
+    shown = (str(tierd.shown.certificate), str(tierd.shown.key)) if listener == "MUTUAL" else (None, None)
+    conf: dict[str, Any] = {
+        "bootstrap_servers": tierd.address(listener),
+        "security_protocol": "SSL" if mechanism is None else "SASL_SSL",
+        "ssl_context": create_ssl_context(cafile=str(tierd.authority.file), certfile=shown[0], keyfile=shown[1]),
+    }
+    if mechanism == "OAUTHBEARER":
+        conf |= {"sasl_mechanism": mechanism, "sasl_oauth_token_provider": AioProvider(tierd)}
+    elif mechanism is not None:
+        named = {"sasl_mechanism": mechanism, "sasl_plain_username": USER, "sasl_plain_password": PASSWORD}
+        conf |= named
+
+    async def there_and_back() -> list[bytes | None]:
+        topic = f"a-{'-'.join(filter(None, way))}"
+        async with AIOKafkaProducer(**conf) as producer:
+            for number in range(20):
+                await producer.send_and_wait(topic, b"%d" % number * 500)
+        async with AIOKafkaConsumer(topic, auto_offset_reset="earliest", **conf) as consumer:
+            return [(await consumer.getone()).value for _ in range(20)]
+
+    got = asyncio.run(asyncio.wait_for(there_and_back(), 60))
+    assert got == [b"%d" % number * 500 for number in range(20)]
 
 
 @pytest.mark.kafka

@@ -1,16 +1,21 @@
 """Topic files, tombstones and heads: written, kept, and gone for good."""
 
 import asyncio
+import logging
 from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 from kit.clock import FakeClock
 from kit.tierer_bench import KEYS, Bench, drive, who
 from tierd.base.ids import Uuid
 from tierd.config.topic import DAY_MS
+from tierd.remote.crc import crc32c
 from tierd.remote.heads import read_head
 from tierd.remote.memory import MemoryStore
 from tierd.remote.topics import read_topic
+from tierd.remote.view import ClaimState
 from tierd.tiering.options import TopicState
 
 
@@ -154,3 +159,18 @@ def test_a_topic_that_an_older_registry_brings_back_stays_deleted(tmp_path: Path
         await again.close()
 
     asyncio.run(run())
+
+
+def test_a_topic_file_that_does_not_parse_keeps_no_start_from_the_other_topics(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def work(bench: Bench) -> None:
+        view = bench.adopt("codec-none-0")
+        key = KEYS.topic_file("rotten", Uuid(b"r" * 16))
+        bench.store.put(key, b"garbage", crc32c=crc32c(b"garbage"))
+        assert (await bench.open(who())).claim.state is ClaimState.HELD
+        assert key in caplog.text
+        assert (await bench.copy()).segments == len(view.closed)
+
+    with caplog.at_level(logging.ERROR):
+        drive(tmp_path, work)

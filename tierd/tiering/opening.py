@@ -12,15 +12,15 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from tierd.base.clock import Clock
-from tierd.base.errors import StartRefused
+from tierd.base.errors import CorruptFile, StartRefused
 from tierd.base.ids import PartitionId, Uuid
 from tierd.remote import owner
 from tierd.remote.archive_id import Archive, check_archive, create_archive, read_archive
 from tierd.remote.heads import Head, list_heads, read_head
-from tierd.remote.keys import HeadKey, SegmentName
+from tierd.remote.keys import HeadKey, SegmentName, TopicFileKey
 from tierd.remote.open import Bucket
 from tierd.remote.owner import OwnerClaim
-from tierd.remote.topics import list_topic_keys, read_topic
+from tierd.remote.topics import TopicFile, list_topic_keys, read_topic
 from tierd.tiering.catalog import Catalog
 from tierd.tiering.choice import Lineage, RunStart, choose
 from tierd.tiering.divergence import outside
@@ -188,14 +188,11 @@ class Survey:
 
     def _take_topics(self, request: OpenRequest) -> tuple[TopicState, ...]:
         """Every topic file; of those that are known here, the ones that were written later than the registry."""
-        store, keys = self.bucket.store, self.bucket.keys
         told = {topic.topic_id: topic for topic in request.topics} if request.claimed is None else {}
         newer = []
-        for file in self._all(
-            lambda key: read_topic(store, keys, key.topic, key.topic_id), list_topic_keys(store, keys)
-        ):
+        for file in self._all(self._topic_file, list_topic_keys(self.bucket.store, self.bucket.keys)):
             if file is None:
-                continue  # swept meanwhile
+                continue
             topic = TopicState(
                 topic=file.topic,
                 topic_id=file.topic_id,
@@ -209,6 +206,14 @@ class Survey:
             if here is not None and self._is_newer(topic, file.epoch, here, request.registry_epoch):
                 newer.append(replace(here, config=topic.config))
         return tuple(newer)
+
+    def _topic_file(self, key: TopicFileKey) -> TopicFile | None:
+        """None when it was swept meanwhile, or does not parse: one such file is no reason to serve no topic at all."""
+        try:
+            return read_topic(self.bucket.store, self.bucket.keys, key.topic, key.topic_id)
+        except CorruptFile as error:
+            log.error("a topic file does not parse, what the registry says counts: %s", error)
+            return None
 
     def _is_newer(self, there: TopicState, epoch: int, here: TopicState, registry_epoch: int | None) -> bool:
         """A later run than the registry's last one wrote it; or the same one did, but nothing of ours is on its way."""

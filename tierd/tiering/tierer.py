@@ -19,8 +19,6 @@ from tierd.remote.errors import RequestRefused
 from tierd.remote.open import Bucket
 from tierd.remote.view import ClaimState, RemoteStatus, Waiting
 from tierd.remote.watched import WatchedStore
-from tierd.storage.epochs import encode_epochs
-from tierd.storage.snapshot import encode_snapshot
 from tierd.storage.view import PartitionView, Seed
 from tierd.tiering.catalog import Catalog
 from tierd.tiering.claiming import Claiming, Taken
@@ -33,6 +31,7 @@ from tierd.tiering.options import OpenReport, OpenRequest, TiererOptions, TopicS
 from tierd.tiering.ports import LocalTier
 from tierd.tiering.publish import Publisher
 from tierd.tiering.retention import Retention
+from tierd.tiering.seeds import seed_of
 from tierd.tiering.state import TierState
 from tierd.tiering.verbs import Verbs
 
@@ -299,20 +298,9 @@ class Tierer:
         return None if since_ms is None else max(0, self.state.clock.now_ms() - since_ms)
 
     async def seed(self, part: PartitionId) -> Seed:
-        """Snapshot and epochs at the copied end, out of the last segment that has objects. Raises RemoteUnavailable."""
-        with_objects = [
-            row.remote for row in self.state.catalog.segments(part, CopyState.COPY_FINISHED) if row.remote.size_bytes
-        ]
-        if not with_objects:
-            return Seed(snapshot=encode_snapshot([]), leader_epochs=encode_epochs([]))
-        last = with_objects[-1]
-        snapshot, epochs = last.layout.producer_snapshot, last.layout.leader_epoch
-        raw = await self.state.blocking(
-            lambda: self.state.bucket.store.get(last.indexes_key, snapshot.start, epochs.stop)
-        )
-        if len(raw) != epochs.stop - snapshot.start:
-            raise RemoteUnavailable(f"{last.indexes_key}: {len(raw)} bytes came, asked for {epochs.stop}")
-        return Seed(snapshot=raw[: snapshot.length], leader_epochs=raw[epochs.start - snapshot.start :])
+        """Snapshot and epochs at the copied end. Raises RemoteUnavailable."""
+        rows = self.state.catalog.segments(part, CopyState.COPY_FINISHED)
+        return await self.state.blocking(lambda: seed_of(self.state.bucket.store, [row.remote for row in rows]))
 
     # --- stop --------------------------------------------------------------------------------------------------------
     async def close(self) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 from broker.client import batch
 from tierd.broker.operations import Operation as Op
@@ -166,6 +167,9 @@ def _topics() -> Iterator[Case]:
     yield Case(ApiKey.METADATA, asked, [*several, *nowhere])
     yield Case(ApiKey.METADATA, {**asked, "topics": None}, several, note="of all")
     yield Case(ApiKey.METADATA, {**asked, "topics": ()}, several, note="of none")
+    by_id = [{"name": None, "topic_id": IdOf(name)} for name in (T1, T2)]
+    unknown = {"name": None, "topic_id": UUID(int=7)}
+    yield Case(ApiKey.METADATA, {**asked, "topics": [*by_id, unknown]}, several, note="by id")
     makes = {**asked, "allow_auto_topic_creation": True, "topics": [{"name": "made"}]}
     yield Case(ApiKey.METADATA, makes, [[topic(Op.DESCRIBE, "made")], [topic(Op.CREATE, "made")]], note="that makes")
     with_cluster = {**asked, "include_cluster_authorized_operations": True}
@@ -197,6 +201,8 @@ def _topics() -> Iterator[Case]:
     yield Case(
         ApiKey.DELETE_TOPICS, {"topic_names": ["nowhere", T2], "timeout": 5000}, [[topic(Op.DESCRIBE, T2)]], version=5
     )
+    wanted = {"topics": [by_id[1], unknown], "timeout": 5000}
+    yield Case(ApiKey.DELETE_TOPICS, wanted, [[topic(Op.DESCRIBE, T2)], [topic(Op.WRITE, T2)]], note="by id")
     more = {
         "topics": [{"name": name, "count": 2, "assignments": None} for name in (T1, T2)],
         "timeout": 5000,

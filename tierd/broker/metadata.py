@@ -61,7 +61,8 @@ class Metadata:
     async def _with_operations(self, header: RequestHeader, request: Any) -> list[dict[str, object]]:
         rows = await self._wanted(header, request)
         if getattr(request, "include_topic_authorized_operations", False):
-            return [{**row, "topic_authorized_operations": TOPIC_OPERATIONS} for row in rows]
+            known = {"topic_authorized_operations": TOPIC_OPERATIONS}
+            return [row if row["name"] is None else {**row, **known} for row in rows]
         return rows
 
     async def _wanted(self, header: RequestHeader, request: Any) -> list[dict[str, object]]:

@@ -139,6 +139,23 @@ def test_a_start_without_its_audit_file_is_refused(broker: Running, tmp_path: Pa
         )
 
 
+def test_whoever_asks_for_very_much_fills_no_disk(tmp_path: Path) -> None:
+    path = tmp_path / "audit.log"
+    clock = FakeClock()
+    audit = Audit([AuditFile(path)], clock)
+    header = RequestHeader(int(ApiKey.METADATA), 9, 1, "x", Session(host="127.0.0.1"))
+    for minute in range(2):
+        for number in range(2000):
+            audit.denied(Denied(header, Operation.DESCRIBE, Kind.TOPIC, f"{minute}-{number}", None))
+        clock.advance(60_000)
+    told = lines(path)
+    assert len(told) == 1200
+    assert [line["left_out"] for line in told if "left_out" in line] == [1400]
+    audit.act(header, "create topic", {"topic": "t"}, 0, None)
+    assert lines(path)[-1]["left_out"] == 1400
+    audit.close()
+
+
 def test_no_text_of_a_client_breaks_a_line(tmp_path: Path) -> None:
     path = tmp_path / "audit.log"
     audit = Audit([AuditFile(path)], FakeClock())

@@ -226,6 +226,34 @@ def test_who_may_not_use_a_transactional_id_adds_no_partition_to_it(broker: Runn
         assert broker.log("t").log_end == 0
 
 
+def test_who_may_not_end_others_transactions_is_told_so_of_each(broker: Running) -> None:
+    marker = {
+        "producer_id": 1,
+        "producer_epoch": 0,
+        "transaction_result": False,
+        "coordinator_epoch": 0,
+        "topics": [{"name": "t", "partition_indexes": [0, 1]}],
+    }
+    with Client(broker.address, MASTER) as master, Client(broker.address) as client:
+        codes = []
+        for asker in (client, master):
+            answer = asker.call(ApiKey.WRITE_TXN_MARKERS, 1, markers=[marker])
+            codes.append([part.error_code for part in answer.markers[0].topics[0].partitions])
+        assert codes[0] == [ErrorCode.CLUSTER_AUTHORIZATION_FAILED] * 2
+        assert codes[1] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2
+
+
+def test_rights_of_very_many_topics_are_looked_at_in_turns(broker: Running) -> None:
+    names = [{"name": f"t{number}", "topic_id": None} for number in range(20_000)]
+    with Client(broker.address) as client, Client(broker.address) as other:
+        client.send(ApiKey.METADATA, 12, topics=names, allow_auto_topic_creation=True)
+        for _ in range(3):
+            other.call(ApiKey.API_VERSIONS, 3, client_software_name="x", client_software_version="1")
+        answer = client.answer(ApiKey.METADATA, 12)
+        assert {topic.error_code for topic in answer.topics} == {ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+        assert len(answer.topics) == 20_000
+
+
 def test_super_users_need_no_rule(tmp_path: Path) -> None:
     held = Access(authorizer=True, super_users=(Principal.parse(ANYBODY),))
     with running(tmp_path, access=held) as broker, Client(broker.address) as client:

@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 
 _MODE: Final = 0o640
 OK: Final = "OK"
+_LINES, _BUDGET_MS = 600, 60_000
+"""In a minute, of refusals of all kinds: whoever asks for a million things fills no disk."""
 
 
 class Sink(Protocol):
@@ -75,6 +77,29 @@ class AuditLog:
         log.info("audit", extra={"line": line})
 
 
+class Budget:
+    """How many lines may be caused by those who are refused; what is more is counted."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._begun_ms: int | None = None
+        self._spent = 0
+        self._left_out = 0
+
+    def spend(self) -> bool:
+        now_ms = self._clock.monotonic_ms()
+        if self._begun_ms is None or now_ms - self._begun_ms >= _BUDGET_MS:
+            self._begun_ms, self._spent = now_ms, 0
+        self._spent += 1
+        self._left_out += self._spent > _LINES
+        return self._spent <= _LINES
+
+    def left_out(self) -> int:
+        """Since the last time."""
+        found, self._left_out = self._left_out, 0
+        return found
+
+
 class Audit:
     """Puts lines together."""
 
@@ -82,6 +107,7 @@ class Audit:
         self._sinks = sinks
         self._clock = clock
         self._refused = Doubling()
+        self._budget = Budget(clock)
 
     def act(self, header: RequestHeader, act: str, what: Mapping[str, object], code: int, message: object) -> None:
         """Something that was done or tried."""
@@ -94,7 +120,7 @@ class Audit:
         session = denied.header.session
         key = session.principal, session.host, denied.operation, denied.kind, denied.name
         times = self._refused.failed(key)
-        if times is None:
+        if times is None or not self._budget.spend():
             return
         facts = {
             "event": "denied",
@@ -110,6 +136,8 @@ class Audit:
 
     def authentication_failed(self, session: Session, user: str | None, why: str, times: int) -> None:
         """*user*: who it said it was."""
+        if not self._budget.spend():
+            return
         facts = {"event": "authentication", **_who(session), "principal": None, "user": user, "times": times}
         self._write({**facts, "outcome": ErrorCode.SASL_AUTHENTICATION_FAILED.name, "why": why})
 
@@ -119,6 +147,8 @@ class Audit:
                 sink.close()
 
     def _write(self, facts: Mapping[str, object]) -> None:
+        if left_out := self._budget.left_out():
+            facts = {**facts, "left_out": left_out}
         now = datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC).isoformat(timespec="milliseconds")
         line = json.dumps({"time": now.replace("+00:00", "Z"), **facts})
         for sink in self._sinks:

@@ -55,7 +55,7 @@ async def find_coordinator(asking: Asking, request: Any, go: Go) -> Answer:
     denied = {"error_code": error, "error_message": None, **_NOBODY}
     if asking.header.version < 4:
         return await go(request) if allowed(request.key) else denied
-    keys, refused = split(request.coordinator_keys, allowed)
+    keys, refused = await split(request.coordinator_keys, allowed)
     answer = await go(changed(request, coordinator_keys=tuple(keys)))
     return {**answer, "coordinators": [*answer["coordinators"], *({"key": key, **denied} for key in refused)]}
 
@@ -82,7 +82,7 @@ async def commit(asking: Asking, request: Any, go: Go) -> Answer:
 
 async def committed(asking: Asking, request: Any, go: Go) -> Answer:
     """Offsets of the topics that the client may read; also those of a transaction."""
-    allowed, refused = split(request.topics, lambda topic: asking.topic(Operation.READ, topic.name))
+    allowed, refused = await split(request.topics, lambda topic: asking.topic(Operation.READ, topic.name))
     answer = await go(changed(request, topics=tuple(allowed)))
     return {**answer, "topics": [*answer["topics"], *(denied_rows(topic, TOPIC_DENIED) for topic in refused)]}
 
@@ -97,11 +97,11 @@ async def fetch(asking: Asking, request: Any, go: Go) -> Answer:
         if not asking.group(Operation.DESCRIBE, request.group_id):
             shown = _no_offsets(request, GROUP_DENIED)
             return shown if asking.header.version < _GROUP_ERROR_FROM else {**shown, "topics": ()}
-        allowed, refused = _described(asking, request.topics)
+        allowed, refused = await _described(asking, request.topics)
         answer = await go(changed(request, topics=allowed))
         return _with_refused(asking, answer, refused)
-    groups, denied = split(request.groups, lambda group: asking.group(Operation.DESCRIBE, group.group_id))
-    seen = [(group, *_described(asking, group.topics)) for group in groups]
+    groups, denied = await split(request.groups, lambda group: asking.group(Operation.DESCRIBE, group.group_id))
+    seen = [(group, *await _described(asking, group.topics)) for group in groups]
     left = tuple(changed(group, topics=allowed) for group, allowed, _ in seen)
     answer = await go(changed(request, groups=left))
     rows = [_with_refused(asking, row, refused) for row, (_, _, refused) in zip(answer["groups"], seen, strict=True)]
@@ -109,11 +109,11 @@ async def fetch(asking: Asking, request: Any, go: Go) -> Answer:
     return {**answer, "groups": rows}
 
 
-def _described(asking: Asking, topics: Any) -> tuple[Any, list[Any]]:
+async def _described(asking: Asking, topics: Any) -> tuple[Any, list[Any]]:
     """None: all topics, of which the answer is to be looked through."""
     if topics is None:
         return None, []
-    allowed, refused = split(topics, lambda topic: asking.topic(Operation.DESCRIBE, topic.name))
+    allowed, refused = await split(topics, lambda topic: asking.topic(Operation.DESCRIBE, topic.name))
     return tuple(allowed), refused
 
 
@@ -146,12 +146,12 @@ async def list_groups(asking: Asking, request: Any, go: Go) -> Answer:
     answer = await go(request)
     if answer["error_code"] or asking.cluster(Operation.DESCRIBE, quiet=True):
         return answer
-    shown = [row for row in answer["groups"] if asking.group(Operation.DESCRIBE, row["group_id"], quiet=True)]
+    shown, _ = await split(answer["groups"], lambda row: asking.group(Operation.DESCRIBE, row["group_id"], quiet=True))
     return {**answer, "groups": shown}
 
 
 async def describe(asking: Asking, request: Any, go: Go) -> Answer:
-    allowed, refused = split(request.groups, lambda name: asking.group(Operation.DESCRIBE, name))
+    allowed, refused = await split(request.groups, lambda name: asking.group(Operation.DESCRIBE, name))
     answer = await go(changed(request, groups=tuple(allowed)))
     asked = getattr(request, "include_authorized_operations", False)
     shown = [_with_bits(asking, row) if asked else row for row in answer["groups"]]
@@ -163,7 +163,7 @@ def _with_bits(asking: Asking, row: Fields) -> Fields:
 
 
 async def delete(asking: Asking, request: Any, go: Go) -> Answer:
-    allowed, refused = split(request.groups_names, lambda name: asking.group(Operation.DELETE, name))
+    allowed, refused = await split(request.groups_names, lambda name: asking.group(Operation.DELETE, name))
     answer = await go(changed(request, groups_names=tuple(allowed)))
     denied = ({"group_id": name, "error_code": GROUP_DENIED} for name in refused)
     return {**answer, "results": [*answer["results"], *denied]}
@@ -172,7 +172,7 @@ async def delete(asking: Asking, request: Any, go: Go) -> Answer:
 async def delete_offsets(asking: Asking, request: Any, go: Go) -> Answer:
     if not asking.group(Operation.DELETE, request.group_id):
         return {"error_code": GROUP_DENIED}
-    allowed, refused = split(request.topics, lambda topic: asking.topic(Operation.READ, topic.name))
+    allowed, refused = await split(request.topics, lambda topic: asking.topic(Operation.READ, topic.name))
     answer = await go(changed(request, topics=tuple(allowed)))
     if answer["error_code"]:
         return answer
@@ -184,14 +184,15 @@ async def heartbeat(asking: Asking, request: Any, go: Go) -> Answer:
     if not asking.group(Operation.READ, request.group_id):
         return {"error_code": GROUP_DENIED}
     topics = request.subscribed_topic_names or ()
-    if not all([asking.topic(Operation.DESCRIBE, name) for name in topics]):
+    _, refused = await split(topics, lambda name: asking.topic(Operation.DESCRIBE, name))
+    if refused:
         return {"error_code": TOPIC_DENIED}
     return await go(request)
 
 
 async def consumer_describe(asking: Asking, request: Any, go: Go) -> Answer:
     """A group is shown to who may see all topics that its members read."""
-    allowed, refused = split(request.group_ids, lambda name: asking.group(Operation.DESCRIBE, name))
+    allowed, refused = await split(request.group_ids, lambda name: asking.group(Operation.DESCRIBE, name))
     answer = await go(changed(request, group_ids=tuple(allowed)))
     shown = [_shown(asking, row) for row in answer["groups"]]
     if request.include_authorized_operations:

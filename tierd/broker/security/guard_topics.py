@@ -1,6 +1,6 @@
 """Guards of the APIs that name topics: metadata, making and deleting, settings, records."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -10,6 +10,7 @@ from tierd.broker.partitions import Partitions
 from tierd.broker.security.acls import Kind
 from tierd.broker.security.asking import Asking
 from tierd.broker.security.guarding import (
+    A_TURN,
     CLUSTER_DENIED,
     GROUP_DENIED,
     TOPIC_DENIED,
@@ -20,6 +21,7 @@ from tierd.broker.security.guarding import (
     changed,
     split,
 )
+from tierd.broker.turns import in_turns
 from tierd.wire.api import ApiKey
 from tierd.wire.errors import ErrorCode
 
@@ -67,7 +69,7 @@ class TopicGuards:
         left = request
         if not everything:
             allowed = []
-            for row in request.topics:
+            async for row in in_turns(request.topics, A_TURN):
                 why = self._metadata_refusal(asking, request, row)
                 if why is None:
                     allowed.append(row)
@@ -79,9 +81,9 @@ class TopicGuards:
         )
         shown = answer["topics"]
         if everything:
-            shown = [row for row in shown if asking.topic(Operation.DESCRIBE, row["name"], quiet=True)]
+            shown, _ = await split(shown, lambda row: asking.topic(Operation.DESCRIBE, row["name"], quiet=True))
         if getattr(request, "include_topic_authorized_operations", False):
-            shown = [{**row, "topic_authorized_operations": _topic_bits(asking, row["name"])} for row in shown]
+            shown = await _with_bits(asking, shown)
         if getattr(request, "include_cluster_authorized_operations", False):
             answer["cluster_authorized_operations"] = cluster_bits(asking)
         return {**answer, "topics": [*shown, *unique(refused)]}
@@ -111,7 +113,7 @@ class TopicGuards:
         named = [row.name for row in request.topics]
         every = named or [topic.name for topic in self._partitions.topics()]
         quiet = not named
-        allowed, refused = split(every, lambda name: asking.topic(Operation.DESCRIBE, name, quiet=quiet))
+        allowed, refused = await split(every, lambda name: asking.topic(Operation.DESCRIBE, name, quiet=quiet))
         begin = "" if request.cursor is None else request.cursor.topic_name
         rows = [{**_DENIED_TOPIC, "name": name} for name in dict.fromkeys(refused) if named and name >= begin]
         cursor = request.cursor
@@ -122,18 +124,20 @@ class TopicGuards:
             return {"topics": rows, "next_cursor": None}
         topics = tuple(_Named(name) for name in allowed)
         answer = await go(changed(request, topics=topics, cursor=cursor))
-        shown = [{**row, "topic_authorized_operations": _topic_bits(asking, row["name"])} for row in answer["topics"]]
+        shown = await _with_bits(asking, answer["topics"])
         return {**answer, "topics": [*shown, *rows]}
 
     async def delete_topics(self, asking: Asking, request: Any, go: Go) -> Answer:
         if asking.cluster(Operation.DELETE, quiet=True):
             return await go(request)
         if not hasattr(request, "topics"):
-            names, refused = split(request.topic_names, lambda name: self._undeletable(asking, name, None) is None)
+            names, refused = await split(
+                request.topic_names, lambda name: self._undeletable(asking, name, None) is None
+            )
             rows = [self._undeletable(asking, name, None) for name in dict.fromkeys(refused)]
             left = changed(request, topic_names=tuple(names))
         else:
-            given, wrong = split(
+            given, wrong = await split(
                 request.topics, lambda topic: self._undeletable(asking, topic.name, topic.topic_id) is None
             )
             rows = [self._undeletable(asking, topic.name, topic.topic_id) for topic in wrong]
@@ -156,8 +160,14 @@ class TopicGuards:
         return {**denied, "topic_id": None}
 
 
-def _topic_bits(asking: Asking, name: str) -> int:
-    return asking.rights.bits(OF_TOPIC, Kind.TOPIC, name)
+async def _with_bits(asking: Asking, rows: Iterable[Fields]) -> list[Fields]:
+    """Topics, each with what may be done with it; one that nobody knows has no name, and nothing to be done."""
+    return [
+        {**row, "topic_authorized_operations": asking.rights.bits(OF_TOPIC, Kind.TOPIC, row["name"])}
+        if row["name"] is not None
+        else row
+        async for row in in_turns(rows, A_TURN // len(OF_TOPIC))
+    ]
 
 
 def cluster_bits(asking: Asking) -> int:
@@ -172,7 +182,9 @@ def unique(rows: list[Fields]) -> list[Fields]:
 
 async def create_topics(asking: Asking, request: Any, go: Go) -> Answer:
     everywhere = asking.cluster(Operation.CREATE, quiet=True)
-    allowed, refused = split(request.topics, lambda topic: everywhere or asking.topic(Operation.CREATE, topic.name))
+    allowed, refused = await split(
+        request.topics, lambda topic: everywhere or asking.topic(Operation.CREATE, topic.name)
+    )
     answer = await go(changed(request, topics=tuple(allowed)))
     rows = [_without_config(asking, row) for row in answer["topics"]]
     for name in dict.fromkeys(topic.name for topic in refused):
@@ -199,7 +211,7 @@ def _without_config(asking: Asking, row: Fields) -> Fields:
 
 
 async def create_partitions(asking: Asking, request: Any, go: Go) -> Answer:
-    allowed, refused = split(request.topics, lambda topic: asking.topic(Operation.ALTER, topic.name))
+    allowed, refused = await split(request.topics, lambda topic: asking.topic(Operation.ALTER, topic.name))
     answer = await go(changed(request, topics=tuple(allowed)))
     names = dict.fromkeys(topic.name for topic in refused)
     rows = [{"name": name, "error_code": TOPIC_DENIED, "error_message": None} for name in names]
@@ -217,7 +229,9 @@ def of_configs(operation: Operation, results: str, more: Fields) -> Guard:
         return ErrorCode.NONE if asking.cluster(operation) else CLUSTER_DENIED
 
     async def guard(asking: Asking, request: Any, go: Go) -> Answer:
-        errors = [error(asking, row.resource_type, row.resource_name) for row in request.resources]
+        errors = [
+            error(asking, row.resource_type, row.resource_name) async for row in in_turns(request.resources, A_TURN)
+        ]
         judged = list(zip(request.resources, errors, strict=True))
         answer = await go(changed(request, resources=tuple(row for row, code in judged if not code)))
         rows = [
@@ -249,7 +263,7 @@ def _itself(part: Any) -> int:
 async def epoch_ends(asking: Asking, request: Any, go: Go) -> Answer:
     if asking.cluster(Operation.CLUSTER_ACTION, quiet=True):  # brokers ask so, too
         return await go(request)
-    allowed, refused = split(request.topics, lambda row: asking.topic(Operation.DESCRIBE, row.topic))
+    allowed, refused = await split(request.topics, lambda row: asking.topic(Operation.DESCRIBE, row.topic))
     answer = await go(changed(request, topics=tuple(allowed)))
     more = {"error_code": TOPIC_DENIED, "leader_epoch": -1, "end_offset": -1}
     denied = [
@@ -268,7 +282,7 @@ def of_partitions(
     """
 
     async def guard(asking: Asking, request: Any, go: Go) -> Answer:
-        allowed, refused = split(request.topics, lambda topic: asking.topic(operation, topic.name))
+        allowed, refused = await split(request.topics, lambda topic: asking.topic(operation, topic.name))
         answer = await go(changed(request, topics=tuple(allowed)))
         denied = [
             {

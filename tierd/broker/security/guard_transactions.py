@@ -49,7 +49,8 @@ class TransactionGuards:
         topics = request.v3_and_below_topics
         if not asking.transaction(Operation.WRITE, request.v3_and_below_transactional_id):
             return _added((topic.name, number, TRANSACTION_DENIED) for topic in topics for number in topic.partitions)
-        denied = {topic.name for topic in topics if not asking.topic(Operation.WRITE, topic.name)}
+        _, refused = await split(topics, lambda topic: asking.topic(Operation.WRITE, topic.name))
+        denied = {topic.name for topic in refused}
         if not denied:
             return await go(request)
         return _added(
@@ -128,7 +129,7 @@ def _unwritten(marker: Any) -> Fields:
 
 
 async def describe(asking: Asking, request: Any, go: Go) -> Answer:
-    allowed, refused = split(request.transactional_ids, lambda name: asking.transaction(Operation.DESCRIBE, name))
+    allowed, refused = await split(request.transactional_ids, lambda name: asking.transaction(Operation.DESCRIBE, name))
     answer = await go(changed(request, transactional_ids=tuple(allowed)))
     shown = [_of_its_topics(asking, row) for row in answer["transaction_states"]]
     denied = [{"transactional_id": name, "error_code": TRANSACTION_DENIED} for name in refused]
@@ -148,10 +149,8 @@ async def list_transactions(asking: Asking, request: Any, go: Go) -> Answer:
     answer = await go(request)
     if answer["error_code"]:
         return answer
-    rows = answer["transaction_states"]
-    return {
-        **answer,
-        "transaction_states": [
-            row for row in rows if asking.transaction(Operation.DESCRIBE, row["transactional_id"], quiet=True)
-        ],
-    }
+    shown, _ = await split(
+        answer["transaction_states"],
+        lambda row: asking.transaction(Operation.DESCRIBE, row["transactional_id"], quiet=True),
+    )
+    return {**answer, "transaction_states": shown}

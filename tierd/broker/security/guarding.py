@@ -10,9 +10,13 @@ from typing import Any, Final
 
 from tierd.broker.security.asking import Asking
 from tierd.broker.security.authorizer import Authorizer
+from tierd.broker.turns import in_turns
 from tierd.wire.api import ApiKey
 from tierd.wire.errors import ErrorCode
 from tierd.wire.header import RequestHeader
+
+A_TURN: Final = 500
+"""Things looked at before others are served."""
 
 Fields = dict[str, Any]
 Answer = Mapping[str, Any]
@@ -46,10 +50,10 @@ def changed(request: Any, **fields: object) -> Any:
     return dataclasses.replace(request, **{name: value for name, value in fields.items() if name in names})
 
 
-def split(rows: Iterable[Any], allowed: Callable[[Any], bool]) -> tuple[list[Any], list[Any]]:
-    """Those that are allowed, and the others."""
+async def split(rows: Iterable[Any], allowed: Callable[[Any], bool]) -> tuple[list[Any], list[Any]]:
+    """Those that are allowed, and the others; in turns, as a client may name very many."""
     sides: tuple[list[Any], list[Any]] = [], []
-    for row in rows:
+    async for row in in_turns(rows, A_TURN):
         sides[not allowed(row)].append(row)
     return sides
 

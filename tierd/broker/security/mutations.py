@@ -53,7 +53,7 @@ class Mutations:
                 return answer
             field = "topics" if hasattr(request, "topics") else "topic_names"
             strict = header.version >= STRICT_FROM[header.api_key]
-            allowed, not_now = split(
+            allowed, not_now = await split(
                 getattr(request, field),
                 lambda row: self._quotas.take(partitions(row), header.session, header.client_id, strict=strict),
             )

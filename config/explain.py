@@ -30,13 +30,23 @@ def adopted(settings: Settings) -> str | None:
 
 def cautions(settings: Settings) -> list[str]:
     """What is allowed and hardly ever meant."""
-    url = settings.remote.url or ""
+    return [*_of_bucket(settings.remote.url or ""), *_of_listeners(settings)]
+
+
+def _of_bucket(url: str) -> Iterator[str]:
     prefix = url.removeprefix("s3://").partition("/")[2]
-    if not url.startswith("s3://") or not prefix or prefix.endswith("/"):
-        return []
-    return [
-        f'remote.url = "{url}": the prefix has no / at its end, so keys begin with "{prefix}tierd/"; write "{url}/"'
-    ]
+    if url.startswith("s3://") and prefix and not prefix.endswith("/"):
+        begin = f'keys begin with "{prefix}tierd/"'
+        yield f'remote.url = "{url}": the prefix has no / at its end, so {begin}; write "{url}/"'
+
+
+def _of_listeners(settings: Settings) -> Iterator[str]:
+    readable = {"PLAIN", "OAUTHBEARER"}
+    for name, listener in settings.endpoints.items():
+        if listener.security_protocol == "SASL_PLAINTEXT" and not listener.address.is_loopback:
+            for mechanism in sorted(readable & listener.sasl.mechanisms):
+                what = "passwords" if mechanism == "PLAIN" else "tokens"
+                yield f"listener {name}: {mechanism} sends {what} that others on the network can read; use SASL_SSL"
 
 
 def _bucket(settings: Settings, topic: TopicSettings) -> Iterator[str]:

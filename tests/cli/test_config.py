@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from kit.certificates import Authority
 from kit.cli import tierd
 
 FILE = """
@@ -32,6 +33,33 @@ def test_check_says_yes(capsys: pytest.CaptureFixture[str], file: Path) -> None:
     strange = tierd(capsys, "config", "check", "-c", file, "--set", "remote.url=s3://b/x")
     assert (strange.code, strange.out) == (0, "the settings are right\n")
     assert 'caution: remote.url = "s3://b/x"' in strange.err
+
+
+def test_check_looks_into_the_files_of_listeners(
+    capsys: pytest.CaptureFixture[str], file: Path, tmp_path: Path
+) -> None:
+    authority = Authority(tmp_path / "tls")
+    signed, other = authority.sign("server"), authority.sign("other")
+    tls = [
+        "--set",
+        "listener.security.protocol=SSL",
+        "--set",
+        f"listener.ssl.certificate.location={signed.certificate}",
+    ]
+    good = tierd(capsys, "config", "check", "-c", file, *tls, "--set", f"listener.ssl.key.location={signed.key}")
+    assert (good.code, good.out) == (0, "the settings are right\n")
+    bad = tierd(capsys, "config", "check", "-c", file, *tls, "--set", f"listener.ssl.key.location={other.key}")
+    assert bad.code == 2
+    assert "listener: no TLS: " in bad.err
+    assert "the key is not that of the first certificate" in bad.err
+    keys = (
+        "--set",
+        "listener.security.protocol=SASL_PLAINTEXT",
+        "--set",
+        f"listener.sasl.oauthbearer.jwks.location={file}",
+    )
+    bad = tierd(capsys, "config", "check", "-c", file, *keys, "--set", "listener.sasl.enabled.mechanisms=OAUTHBEARER")
+    assert "not a JSON Web Key Set" in bad.err
 
 
 def test_check_says_all_that_is_wrong(capsys: pytest.CaptureFixture[str], file: Path) -> None:

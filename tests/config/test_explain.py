@@ -47,6 +47,13 @@ def test_a_prefix_without_its_slash_is_pointed_out(url: str, cautioned: bool) ->
     assert not cautions(_settings(remote="file:/archive"))
 
 
+def test_passwords_that_others_can_read_are_pointed_out() -> None:
+    asked = ("listener.security.protocol=SASL_PLAINTEXT", "listener.sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256")
+    (line,) = cautions(_settings(*asked, "listener.address=h:1"))
+    assert line == "listener SASL_PLAINTEXT: PLAIN sends passwords that others on the network can read; use SASL_SSL"
+    assert not cautions(_settings(*asked))
+
+
 @pytest.mark.parametrize(
     ("sets", "line"),
     [

@@ -56,7 +56,8 @@ class Secured:
 
     def address(self, listener: str) -> str:
         """As its log says."""
-        lines = [line for line in self.daemon.log.read_text().splitlines() if f": listening listener={listener} " in line]
+        told = f": listening listener={listener} "
+        lines = [line for line in self.daemon.log.read_text().splitlines() if told in line]
         return next(word for word in lines[-1].split() if word.startswith("listening=")).removeprefix("listening=")
 
     def token(self, seconds: int = 300, **claims: Any) -> str:

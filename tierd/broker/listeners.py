@@ -1,12 +1,12 @@
 """The listeners of the settings: what each shows and asks, where it listens, what its clients are told."""
 
 import logging
+from collections.abc import Iterator
 
 from tierd.base.clock import Clock
 from tierd.broker.counters import Counters
 from tierd.broker.entrances import Entrance
-from tierd.broker.sasl.mechanisms import SaslSide
-from tierd.broker.sasl.tokens import Tokens
+from tierd.broker.sasl.mechanisms import SaslSide, tokens_of
 from tierd.broker.sasl.users import Users
 from tierd.broker.security.audit import Audit
 from tierd.broker.server import Server
@@ -26,8 +26,7 @@ class Listeners:
         self._endpoints = settings.endpoints
 
         def sasl(endpoint: Endpoint) -> SaslSide:
-            tokens = Tokens(endpoint.sasl.oauth) if "OAUTHBEARER" in endpoint.sasl.mechanisms else None
-            return SaslSide(endpoint.sasl, users, tokens, clock, counters, audit)
+            return SaslSide(endpoint.sasl, users, tokens_of(endpoint.sasl), clock, counters, audit)
 
         self._entrances = [
             Entrance(
@@ -37,7 +36,7 @@ class Listeners:
             )
             for name, endpoint in self._endpoints.items()
         ]
-        self._renewals: list[Renewal] = []
+        self._renewals = [renewal for entrance in self._entrances for renewal in _renewals(entrance)]
         self.addresses: dict[str, tuple[str, int]] = {}
         """Where each really listens, once it does; the first is that of `listener.address`."""
 
@@ -48,13 +47,11 @@ class Listeners:
             self.addresses[entrance.name] = host, port = server.listen(endpoint.host, endpoint.port, entrance)
             facts = {"listener": entrance.name, "listening": f"{host}:{port}", "protocol": endpoint.security_protocol}
             log.info("listening", extra=facts)
-            if entrance.tls is not None:
-                self._renewals.append(Renewal(entrance.tls.files, entrance.tls.renew))
-            if entrance.sasl is not None and entrance.sasl.tokens is not None:
-                tokens = entrance.sasl.tokens
-                self._renewals.append(Renewal([tokens.file], tokens.renew))
+            if entrance.sasl is not None and entrance.sasl.asks_password and entrance.sasl.users.nobody():
+                log.warning("nobody can log in yet: tierd users add NAME", extra={"listener": entrance.name})
         for renewal in self._renewals:
             renewal.start()
+            renewal.look()  # logs may have been opened for minutes since the files were read
         return self.addresses[self._entrances[0].name]
 
     def close(self) -> None:
@@ -68,3 +65,10 @@ class Listeners:
         known = name if name in self.addresses else self._entrances[0].name
         told = self._endpoints[known].advertise(self.addresses[known][1])
         return told.host, told.port
+
+
+def _renewals(entrance: Entrance) -> Iterator[Renewal]:
+    if entrance.tls is not None:
+        yield Renewal(entrance.tls.files, entrance.tls.renew)
+    if entrance.sasl is not None and entrance.sasl.tokens is not None:
+        yield Renewal([entrance.sasl.tokens.file], entrance.sasl.tokens.renew)

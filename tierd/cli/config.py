@@ -6,8 +6,12 @@ from pathlib import Path
 
 import click
 
+from tierd.base.errors import StartRefused
+from tierd.broker.sasl.mechanisms import tokens_of
+from tierd.broker.tls.contexts import TlsSide
 from tierd.cli.places import json_option, place_options
 from tierd.cli.screen import print_json
+from tierd.config.contradictions import Problem
 from tierd.config.explain import cautions
 from tierd.config.listeners import Endpoint
 from tierd.config.load import Options, SettingsError, load
@@ -35,6 +39,9 @@ def check(config: Path | None, data: tuple[Path, ...], state: Path | None, sets:
     """
     try:
         settings = load(Options(config=config, data=data, state=state, sets=sets), need_data=True)
+        files = list(_bad_files(settings))
+        if files:
+            raise SettingsError(files)
     except SettingsError as error:
         if as_json:
             rows = [{"path": one.path, "value": one.given, "reason": one.reason} for one in error.problems]
@@ -49,6 +56,19 @@ def check(config: Path | None, data: tuple[Path, ...], state: Path | None, sets:
         click.echo(f"caution: {line}", err=True)
     click.echo("the settings are right")
     return 0
+
+
+def _bad_files(settings: Settings) -> Iterator[Problem]:
+    """What listeners cannot use of the files that they name."""
+    for name, endpoint in settings.endpoints.items():
+        place = f"listeners.{name}" if name in settings.listeners else "listener"
+        try:
+            if endpoint.speaks_tls:
+                TlsSide(endpoint.tls)
+            if endpoint.asks_sasl:
+                tokens_of(endpoint.sasl)
+        except StartRefused as error:
+            yield Problem(place, None, str(error))
 
 
 @config.command("show")

@@ -1,6 +1,7 @@
 """What a listener asks of its clients by SASL: mechanisms, times, and where passwords and keys are."""
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from tierd.base.clock import Clock
 from tierd.base.logs import Doubling
@@ -8,10 +9,21 @@ from tierd.broker.counters import Counters
 from tierd.broker.sasl.exchange import Exchange
 from tierd.broker.sasl.plain import PlainExchange
 from tierd.broker.sasl.scram import Mechanism, ScramExchange
-from tierd.broker.sasl.tokens import TokenExchange, Tokens
 from tierd.broker.sasl.users import Users
 from tierd.broker.security.audit import Audit
 from tierd.config.listeners import MECHANISMS, Sasl
+
+if TYPE_CHECKING:
+    from tierd.broker.sasl.tokens import Tokens
+
+
+def tokens_of(settings: Sasl) -> "Tokens | None":
+    """The keys of tokens, where tokens are asked for. Raises StartRefused when they are of no use."""
+    if "OAUTHBEARER" not in settings.mechanisms:
+        return None
+    from tierd.broker.sasl.tokens import Tokens  # slow to import, and most listeners need none
+
+    return Tokens(settings.oauth)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +32,7 @@ class SaslSide:
 
     settings: Sasl
     users: Users
-    tokens: Tokens | None
+    tokens: "Tokens | None"
     clock: Clock
     counters: Counters
     audit: Audit | None = None
@@ -33,6 +45,11 @@ class SaslSide:
         """What clients may choose from."""
         return [name for name in MECHANISMS if name in self.settings.mechanisms]
 
+    @property
+    def asks_password(self) -> bool:
+        """Whether all of them need a user with a password."""
+        return "OAUTHBEARER" not in self.settings.mechanisms
+
     def begin(self, mechanism: str) -> Exchange | None:
         """None for a mechanism that is not enabled."""
         if mechanism not in self.settings.mechanisms:
@@ -40,6 +57,8 @@ class SaslSide:
         if mechanism == "PLAIN":
             return PlainExchange(self.users.check)
         if mechanism == "OAUTHBEARER":
+            from tierd.broker.sasl.tokens import TokenExchange
+
             assert self.tokens is not None
             return TokenExchange(self.tokens)
         return ScramExchange(Mechanism.named(mechanism), self.users.credential)

@@ -22,6 +22,10 @@ class Users:
         self._looking = ThreadPoolExecutor(1, "users")
         self._hashing = ThreadPoolExecutor(1, "passwords")
 
+    def nobody(self) -> bool:
+        """Whether there are no users at all. Reads the registry at once."""
+        return not self._registry.passwords()
+
     async def credential(self, user: str, mechanism: Mechanism) -> Credential | None:
         """Raises OSError, TierdError."""
         return (await self._look(lambda: credentials(self._registry, user))).get((user, mechanism))

@@ -4,8 +4,9 @@ import asyncio
 import os
 import socket
 import ssl
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -264,5 +265,54 @@ def test_stop_says_goodbye(authority: Authority, own: Signed) -> None:
             assert await answer_of(reader) == b"a"
             await served.stop(0)
             assert await reader.read() == b""
+
+    run(scenario())
+
+
+def test_hellos_that_are_broken_in_many_ways(authority: Authority, own: Signed) -> None:
+    hello = ssl.MemoryBIO()
+    side_of_client = authority.client().wrap_bio(ssl.MemoryBIO(), hello, server_hostname="localhost")
+    with suppress(ssl.SSLWantReadError):
+        side_of_client.do_handshake()
+    good = hello.read()
+    random = Random(7)
+
+    def broken() -> bytes:
+        raw = bytearray(good)
+        for _ in range(random.randrange(1, 4)):
+            raw[random.randrange(len(raw))] = random.randrange(256)
+        return bytes(raw[: random.randrange(len(raw) + 1)]) + random.randbytes(random.choice([0, 0, 5, 20_000]))
+
+    async def scenario() -> None:
+        clock = FakeClock()
+        async with serving(echo, side(own), clock) as (served, host, port):
+            for _ in range(20):
+                async with AsyncExitStack() as stack:
+                    for _ in range(20):
+                        _, writer = await stack.enter_async_context(client(host, port))
+                        writer.write(broken())
+            await until(lambda: served.accepted == 400)
+            clock.advance(HANDSHAKE_MS + 1)
+            served._sweep()
+            async with secured(port, authority.client()) as (reader, writer):
+                writer.write(framed(b"well"))
+                assert await answer_of(reader) == b"well"
+            assert served.counters.handshakes_failed == 400
+
+    run(scenario())
+
+
+def test_records_of_one_byte_do_not_keep_others_waiting(authority: Authority, own: Signed) -> None:
+    async def scenario() -> None:
+        context = authority.client()
+        async with serving(echo, side(own)) as (_, _, port), secured(port, context) as (slow, crumbs):
+            body = os.urandom(20_000)
+            for byte in framed(body):
+                crumbs.write(bytes([byte]))
+            async with secured(port, context) as (reader, writer):
+                for _ in range(20):
+                    writer.write(framed(b"x"))
+                    assert await answer_of(reader) == b"x"
+            assert await answer_of(slow) == body
 
     run(scenario())

@@ -245,6 +245,7 @@ class LogDirectory:
         """Show all that was found, once it is on the disk where the settings ask for that. Raises TierdError."""
         opened.read_only = f"{opened.name} is read-only: {NO_TOPIC_ID}"
         self.read_only[opened.name] = opened
+        opened.log_start = opened.local_start  # what the bucket has of it is nobody's to read
         if opened.high_watermark < opened.log_end and (job := opened.unflushed(active=True)) is not None:
             job.run()
             opened.flushed(job)

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Container, Iterable, Iterator, Mapping
 
+from tierd.base.errors import StartRefused
 from tierd.broker.registry import TopicRow
 from tierd.config.resolve import is_internal
 from tierd.storage.directory import LogDirectory
@@ -20,6 +21,20 @@ def say_what_is_missing(topic: str, logs: Mapping[int, Log]) -> None:
             "stop, and start with --remote and the --state that belongs to this --data",
             extra={"partitions": ", ".join(above)},
         )
+
+
+def refuse_copies(rows: Mapping[str, TopicRow], found: Mapping[str, Mapping[int, Log]]) -> None:
+    """Raises StartRefused when a directory that was *found* has the id of a topic of another name: somebody has copied
+    or renamed it, and two logs must not go to one place in the bucket."""
+    names = {row.id: name for name, row in rows.items()}
+    for topic, logs in found.items():
+        for logged in logs.values():
+            other = names.setdefault(logged.topic_id, topic)
+            if other != topic:
+                raise StartRefused(
+                    f"{logged.directory} has the id of topic {other} ({logged.topic_id}): it is a copy, or "
+                    "was renamed: move it out of the data directory, or give it its own name back"
+                )
 
 
 def without_id(

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from tierd.base.clock import Clock
 from tierd.base.errors import CorruptFile, DiskFull, StartRefused, TierdError
 from tierd.base.ids import PartitionId, TopicPartition, Uuid
-from tierd.broker.adopting import say_what_is_missing, without_id
+from tierd.broker.adopting import refuse_copies, say_what_is_missing, without_id
 from tierd.broker.error_map import code_of
 from tierd.broker.homes import Home, Homes, Offline
 from tierd.broker.making import Making, Removal, make_log, removal
@@ -182,6 +182,7 @@ class Partitions:
             for name, logged in list(directory.logs.items()):
                 if self.outages.counts(PartitionId(logged.topic_id, name.partition)):
                     found.setdefault(name.topic, {})[name.partition] = logged
+        refuse_copies(rows, found)
         for topic, logs in found.items():
             rows[topic] = self._row_for(topic, logs, rows.get(topic))
         for row in rows.values():

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from tierd.base.session import ANONYMOUS
 from tierd.config.model import Settings
 from tierd.config.topic import TopicSettings
 from tierd.config.units import show_bytes, show_ms
@@ -30,7 +31,7 @@ def adopted(settings: Settings) -> str | None:
 
 def cautions(settings: Settings) -> list[str]:
     """What is allowed and hardly ever meant."""
-    return [*_of_bucket(settings.remote.url or ""), *_of_listeners(settings)]
+    return [*_of_bucket(settings.remote.url or ""), *_of_listeners(settings), *_of_access(settings)]
 
 
 def _of_bucket(url: str) -> Iterator[str]:
@@ -47,6 +48,16 @@ def _of_listeners(settings: Settings) -> Iterator[str]:
             for mechanism in sorted(readable & listener.sasl.mechanisms):
                 what = "passwords" if mechanism == "PLAIN" else "tokens"
                 yield f"listener {name}: {mechanism} sends {what} that others on the network can read; use SASL_SSL"
+
+
+def _of_access(settings: Settings) -> Iterator[str]:
+    access = settings.access
+    if access.authorizer and not access.super_users and not access.allow_without_acl:
+        yield "authorizer.enable without super.users: nobody may make the first access rule"
+    if not access.authorizer and access.super_users:
+        yield "super.users without authorizer.enable: everybody may do everything"
+    if access.authorizer and ANONYMOUS in access.super_users:
+        yield f"super.users has {ANONYMOUS}: whoever does not say who it is may do everything"
 
 
 def _bucket(settings: Settings, topic: TopicSettings) -> Iterator[str]:

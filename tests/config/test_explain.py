@@ -73,3 +73,19 @@ def test_passwords_that_others_can_read_are_pointed_out() -> None:
 )
 def test_every_limit_is_told(sets: list[str], line: str) -> None:
     assert any(line in one for one in told(*sets))
+
+
+@pytest.mark.parametrize(
+    ("sets", "said"),
+    [
+        (("authorizer.enable=true",), "nobody may make the first"),
+        (("super.users=User:a",), "without authorizer.enable"),
+        (("authorizer.enable=true", "super.users=User:a;User:ANONYMOUS"), "whoever does not say who it is"),
+        (("authorizer.enable=true", "super.users=User:a"), None),
+        (("authorizer.enable=true", "allow.everyone.if.no.acl.found=true"), None),
+    ],
+)
+def test_rules_that_nobody_can_make_or_everybody_can_pass(sets: tuple[str, ...], said: str | None) -> None:
+    found = cautions(_settings(*sets))
+    assert len(found) == (said is not None)
+    assert said is None or said in found[0]

@@ -132,16 +132,24 @@ def produced(name: str | None = None) -> dict[str, Any]:
 
 
 def cases() -> list[Case]:
-    return [*_records(), *_topics(), *_configurations(), *_groups(), *_transactions(), *_cluster()]
+    return [
+        *_records(),
+        *_topics(),
+        *_configurations(),
+        *_groups(),
+        *_groups_for_administrators(),
+        *_transactions(),
+        *_cluster(),
+    ]
 
 
 def _records() -> Iterator[Case]:
     for version in (12, 13):
         yield Case(ApiKey.PRODUCE, produced(), _each(topic, Op.WRITE, Op.READ, Op.ALL), version=version)
     fetched = {"replica_id": -1, "max_wait": 0, "min_bytes": 0, "max_bytes": 1000, "session_epoch": -1}
-    asked = {**fetched, "isolation_level": 0, "topics": _FETCHED}
+    read = {**fetched, "isolation_level": 0, "topics": _FETCHED}
     for version in (12, 18):
-        yield Case(ApiKey.FETCH, asked, _each(topic, Op.READ, Op.WRITE, Op.DESCRIBE), version=version)
+        yield Case(ApiKey.FETCH, read, _each(topic, Op.READ, Op.WRITE, Op.DESCRIBE), version=version)
     yield Case(
         ApiKey.LIST_OFFSETS,
         {"replica_id": -1, "isolation_level": 0, "topics": _BOTH},
@@ -201,8 +209,8 @@ def _topics() -> Iterator[Case]:
     yield Case(
         ApiKey.DELETE_TOPICS, {"topic_names": ["nowhere", T2], "timeout": 5000}, [[topic(Op.DESCRIBE, T2)]], version=5
     )
-    wanted = {"topics": [by_id[1], unknown], "timeout": 5000}
-    yield Case(ApiKey.DELETE_TOPICS, wanted, [[topic(Op.DESCRIBE, T2)], [topic(Op.WRITE, T2)]], note="by id")
+    one_by_id = {"topics": [by_id[1], unknown], "timeout": 5000}
+    yield Case(ApiKey.DELETE_TOPICS, one_by_id, [[topic(Op.DESCRIBE, T2)], [topic(Op.WRITE, T2)]], note="by id")
     more = {
         "topics": [{"name": name, "count": 2, "assignments": None} for name in (T1, T2)],
         "timeout": 5000,
@@ -266,6 +274,10 @@ def _groups() -> Iterator[Case]:
             fields = {"groups": [asked], "require_stable": False}
             yield Case(ApiKey.OFFSET_FETCH, fields, seers, version=version, note=note)
         yield Case(ApiKey.OFFSET_FETCH, {**asked, "require_stable": False}, seers, version=7, note=note)
+
+
+def _groups_for_administrators() -> Iterator[Case]:
+    readers = _each(group, Op.READ, Op.DESCRIBE)
     shown = {"groups": [GROUP, "other"], "include_authorized_operations": True}
     yield Case(ApiKey.DESCRIBE_GROUPS, shown, _each(group, Op.DESCRIBE, Op.READ, Op.DELETE, Op.ALL))
     yield Case(ApiKey.LIST_GROUPS, {"states_filter": (), "types_filter": ()}, [*readers, *_each(cluster, Op.DESCRIBE)])

@@ -3,6 +3,7 @@
 import dataclasses
 import select
 import socket
+from contextlib import suppress
 from io import BytesIO
 from typing import Any
 
@@ -64,6 +65,15 @@ class Client:
             return self._sock.recv(1) == b""
         except ConnectionResetError:
             return True
+
+    def hear_all(self) -> bytes:
+        """Say no more, and listen until the other side has closed."""
+        self._sock.shutdown(socket.SHUT_WR)
+        heard = b""
+        with suppress(ConnectionResetError):
+            while more := self._sock.recv(65536):
+                heard += more
+        return heard
 
     def _exactly(self, size: int) -> bytes:
         data = b""

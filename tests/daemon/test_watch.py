@@ -9,8 +9,12 @@ import pytest
 from broker.client import Client, batch
 from broker.file_tier import FileTier
 from broker.running import Running, settings
+from kit.certificates import Authority
 from kit.clock import FakeClock
+from tierd.base.clock import SystemClock
 from tierd.base.errors import CorruptFile, RemoteUnavailable
+from tierd.config.listeners import Endpoint, Tls
+from tierd.config.places import HostPort
 from tierd.daemon.watch import Watch
 from tierd.web.health import Health, HealthState
 
@@ -129,3 +133,31 @@ def test_bytes_that_do_not_parse_are_named_until_they_do(broker: Running, client
     assert counted["unreadable"] == 1
     assert client.fetch("t", 0).records
     assert said(broker)[0] == []
+
+
+def test_a_certificate_that_has_expired_is_named(tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "tls")
+    old, good = authority.sign("old", days=-1), authority.sign("good")
+    listeners = {
+        name: Endpoint(
+            address=HostPort("127.0.0.1", 0),
+            security_protocol="SSL",
+            tls=Tls(certificate=one.certificate, key=one.key),
+        )
+        for name, one in (("OLD", old), ("GOOD", good))
+    }
+    broker = Running(settings(tmp_path, listeners=listeners), None, SystemClock())
+    broker.start()
+    try:
+        watch = Watch(broker.broker, None)
+        health = broker.call(watch.health)
+        assert (health.state, health.reasons) == (
+            HealthState.DEGRADED,
+            ("the certificate of listener OLD has expired",),
+        )
+        name = "tierd_tls_certificate_expiry_timestamp_seconds"
+        found = {one.labels[0]: one.value for one in broker.run(watch.samples()) if one.name == name}
+        assert found["OLD"] is not None
+        assert found["GOOD"] == pytest.approx(found["OLD"] + 3 * 86_400, abs=60)
+    finally:
+        broker.stop()

@@ -60,6 +60,11 @@ class Listeners:
             renewal.close()
         self._renewals.clear()
 
+    @property
+    def expiries_ms(self) -> dict[str, int]:
+        """Until when the certificate of each listener with TLS is good; wall clock."""
+        return {one.name: one.tls.expires_ms for one in self._entrances if one.tls is not None}
+
     def advertised(self, name: str) -> tuple[str, int]:
         """What clients of a listener are told to connect to; by default those of the first."""
         known = name if name in self.addresses else self._entrances[0].name

@@ -46,6 +46,11 @@ class Watch:
             if (space := home.space()) is not None and space[1] < reserve
         ]
         degraded = [f"{home.path} is offline: {home.reason}" for home in homes if not home.online]
+        degraded += [
+            f"the certificate of listener {name} has expired"
+            for name, expires_ms in self._broker.listeners.expiries_ms.items()
+            if expires_ms < self._broker.partitions.clock.now_ms()
+        ]
         if self._link is not None:
             claim = self._link.claim
             if claim.state is ClaimState.LOST:
@@ -72,6 +77,10 @@ class Watch:
             Sample("tierd_partitions", len(broker.partitions)),
             Sample("tierd_connections", broker.server.connections),
             *broker_samples(counters, lambda key: ApiKey(key).name),
+            *(
+                Sample("tierd_tls_certificate_expiry_timestamp_seconds", expires_ms / 1000, (name,))
+                for name, expires_ms in broker.listeners.expiries_ms.items()
+            ),
             *self._directory_samples(),
             *self._problem_samples(),
             *self._tier_samples(),

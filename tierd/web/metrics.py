@@ -43,6 +43,12 @@ METRICS: tuple[MetricRule, ...] = (
     MetricRule("tierd_requests", Kind.COUNTER, "Requests, by API name.", ("api",)),
     MetricRule("tierd_bad_requests", Kind.COUNTER, "Requests that made no sense; their connections were closed."),
     MetricRule("tierd_tls_handshake_failures", Kind.COUNTER, "TLS handshakes that failed; the log says why."),
+    MetricRule(
+        "tierd_tls_certificate_expiry_timestamp_seconds",
+        Kind.GAUGE,
+        "Until when the certificate is good that new connections are shown.",
+        ("listener",),
+    ),
     MetricRule("tierd_authentication_failures", Kind.COUNTER, "SASL authentications that failed; the log says why."),
     MetricRule(
         "tierd_expired_sessions", Kind.COUNTER, "Connections closed because their client did not authenticate again."

@@ -22,9 +22,12 @@ class TlsSide:
     def __init__(self, settings: Tls) -> None:
         """Raises StartRefused when the files are of no use."""
         self._settings = settings
+        self.context: ssl.SSLContext
+        self.expires_ms: int
+        """Wall clock until which the certificate is good."""
         self._rules = parse_rules(settings.mapping_rules)
         try:
-            self.context = make_context(settings)
+            self.renew()
         except BadCertificates as error:
             raise StartRefused(f"no TLS: {error}") from error
 
@@ -36,7 +39,7 @@ class TlsSide:
 
     def renew(self) -> None:
         """Any thread. Raises BadCertificates; then nothing has changed."""
-        self.context = make_context(self._settings)
+        self.context, self.expires_ms = make_context(self._settings), _expires_ms(self._settings)
 
     def principal(self, sock: ssl.SSLSocket) -> Principal:
         """Whose certificate the client has shown. Raises NoName."""
@@ -72,6 +75,14 @@ def _show(context: ssl.SSLContext, settings: Tls) -> None:
     key = None if settings.key is None else str(settings.key)
     # OpenSSL would ask a terminal for a password that it is not given.
     context.load_cert_chain(str(settings.certificate), key, lambda: password)
+
+
+def _expires_ms(settings: Tls) -> int:
+    from cryptography import x509  # heavy, and only for listeners with TLS
+
+    assert settings.certificate is not None
+    shown = x509.load_pem_x509_certificates(settings.certificate.read_bytes())[0]
+    return int(shown.not_valid_after_utc.timestamp() * 1000)
 
 
 def _password(settings: Tls) -> str | None:

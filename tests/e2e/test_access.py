@@ -1,5 +1,6 @@
 """Real clients that may not do everything: what they are told, and that a rule or a quota counts at once."""
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -27,6 +28,8 @@ HELD = """
 enable = true
 [super]
 users = "User:ANONYMOUS"
+[tierd.audit]
+file = "audit.log"
 """
 LITERAL, ALLOW, READ = ResourcePatternType.LITERAL, AclPermissionType.ALLOW, AclOperation.READ
 
@@ -135,6 +138,20 @@ def test_an_administrator_needs_rights(tierd: Secured, boss: AdminClient) -> Non
     made = rule(ResourceType.BROKER, "kafka-cluster", AclOperation.DESCRIBE)
     done(boss.create_acls([made]))
     assert made in alice.describe_acls(_every()).result(30)
+
+
+def test_what_was_done_is_written_down(tierd: Secured, boss: AdminClient) -> None:
+    """Also what is done by hand, beside all clients."""
+    (tierd.folder / "password").write_text("another secret")
+    tierd.daemon.verb("users", "add", "dave", "--password-file", str(tierd.folder / "password"))
+    done(boss.create_topics([NewTopic("told", 1)]))
+    text = (tierd.folder.parent / "audit.log").read_text()
+    told = [json.loads(line) for line in text.splitlines()]
+    (by_hand,) = [line for line in told if line["event"] == "alter user"]
+    assert (by_hand["user"], by_hand["principal"], by_hand["outcome"]) == ("dave", None, "OK")
+    (made,) = [line for line in told if line.get("topic") == "told"]
+    assert (made["principal"], made["listener"], made["outcome"]) == ("User:ANONYMOUS", "PLAINTEXT", "OK")
+    assert "another secret" not in text
 
 
 def _every() -> AclBindingFilter:

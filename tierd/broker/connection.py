@@ -48,6 +48,7 @@ class Connection:
         "_out",
         "_pause_s",
         "_reading",
+        "_resting",
         "_sock",
         "_task",
         "_turn_over",
@@ -81,6 +82,7 @@ class Connection:
         self._close_when_sent = False
         self._frame_held = False
         self._pause_s = 0.0
+        self._resting = False
         self.open = True
         self.admitted = True
         """Whether its client is authenticated, where that is asked for."""
@@ -120,7 +122,7 @@ class Connection:
     def finish(self) -> None:
         """Close once the request in work is answered; at once when there is none."""
         self._close_when_sent = True
-        if not self.busy:
+        if not self.busy or self._resting:
             self.close()
 
     def close(self) -> None:
@@ -268,7 +270,7 @@ class Connection:
     def _rest(self) -> None:
         """The pause is a request in work, to which there is no answer."""
         self._task = self._host.loop.create_task(asyncio.sleep(self._pause_s))
-        self._pause_s = 0.0
+        self._pause_s, self._resting = 0.0, True
         self._task.add_done_callback(self._answered)
 
     def _begin(self, answer: Reply | Coroutine[Any, Any, Reply | None], ready: list[bytes]) -> bool:
@@ -295,7 +297,7 @@ class Connection:
                 self._take_hidden()
 
     def _answered(self, task: "asyncio.Task[Reply | None]") -> None:
-        self._task = None
+        self._task, self._resting = None, False
         if self._frame_held:
             self.frame_read()
         reply = None

@@ -4,14 +4,16 @@ import base64
 
 from tierd.broker.sasl.scram import Credential, Mechanism
 from tierd.broker.sasl.users import Users
+from tierd.broker.security.audit import Audit
 from tierd.web.control import Handler, Outcome, Progress, Request
 
 
 class UserVerbs:
     """Loop thread only."""
 
-    def __init__(self, users: Users) -> None:
+    def __init__(self, users: Users, audit: Audit | None) -> None:
         self._users = users
+        self._audit = audit
 
     def handlers(self) -> dict[str, Handler]:
         return {"users": self._all, "change users": self._change}
@@ -27,5 +29,9 @@ class UserVerbs:
             )
             for user, mechanism, iterations, salt, stored, server in request["kept"]
         }
-        await self._users.change(kept, [(user, Mechanism(mechanism)) for user, mechanism in request["dropped"]])
+        dropped = [(user, Mechanism(mechanism)) for user, mechanism in request["dropped"]]
+        await self._users.change(kept, dropped)
+        if self._audit is not None:
+            for user in sorted({user for user, _ in [*kept, *dropped]}):
+                self._audit.by_hand("alter user", {"user": user})
         return Outcome(None)

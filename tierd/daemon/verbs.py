@@ -39,7 +39,7 @@ class Verbs:
 
     def handlers(self) -> dict[str, Handler]:
         own: dict[str, Handler] = {"status": self._status, "copy": self._copy, "evict": self._evict}
-        return {**own, **UserVerbs(self._broker.parts.users).handlers()}
+        return {**own, **UserVerbs(self._broker.parts.users, self._broker.parts.audit).handlers()}
 
     async def _status(self, request: Request, progress: Progress) -> Answer:
         document = await status(self._broker.partitions, self._link)

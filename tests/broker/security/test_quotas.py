@@ -168,3 +168,14 @@ def test_a_client_that_leaves_in_its_pause_leaves_nothing(broker: Running) -> No
     with Client(broker.address) as other:
         while broker.call(lambda: broker.broker.server.connections) > 1:
             other.call(ApiKey.API_VERSIONS, 3, client_software_name="x", client_software_version="1")
+
+
+def test_a_stop_does_not_wait_for_a_pause(tmp_path: Path) -> None:
+    with running(tmp_path, access=SHORT) as broker, Client(broker.address) as client:
+        client.create("t")
+        alter(client, USER, producer_byte_rate=1)
+        client.produce("t", batch(1))
+        begun = time.monotonic()
+        broker.run(broker.broker.server.stop(60))
+        assert time.monotonic() - begun < 30
+        assert client.closed()

@@ -1,5 +1,6 @@
 """DescribeAcls, CreateAcls and DeleteAcls."""
 
+import asyncio
 import logging
 from collections.abc import Iterable
 from itertools import groupby
@@ -48,7 +49,7 @@ class AclApis:
         )
         if wanted.unknown:
             return {"error_code": ErrorCode.INVALID_REQUEST, "error_message": f"Unknown {wanted.unknown}."}
-        found = self._authorizer.matching(wanted)
+        found = await asyncio.to_thread(self._authorizer.matching, wanted)
         resources = [
             {
                 "resource_type": kind,

@@ -115,6 +115,10 @@ class Audit:
         outcome = OK if code == 0 else ErrorCode(code).name
         self._write({**facts, "outcome": outcome, **({"why": str(message)} if code and message else {})})
 
+    def by_hand(self, act: str, what: Mapping[str, object]) -> None:
+        """Something that was done at the control socket: by whoever may write to the state directory."""
+        self._write({"event": act, "principal": None, "address": "control socket", **what, "outcome": OK})
+
     def denied(self, denied: Denied) -> None:
         """A client asked for what it may not do. Who goes on asking is told of at each doubling of its times."""
         session = denied.header.session

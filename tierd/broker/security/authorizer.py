@@ -45,7 +45,7 @@ class Authorizer:
         self._ongoing = Ongoing()
         self.acls: frozenset[Acl] = frozenset(map(Acl.of_row, registry.acls()))
         self._rights: dict[Session, Rights] = {}
-        self._rules = self._indexed()
+        self._rules = self._indexed(self.acls)
 
     def rights(self, session: Session) -> Rights:
         """What the client of this session may do, now."""
@@ -62,6 +62,7 @@ class Authorizer:
         return Asking(header, self.rights(header.session), self._tell)
 
     def matching(self, wanted: AclFilter) -> list[Acl]:
+        """Any thread."""
         return sorted(acl for acl in self.acls if wanted.matches(acl))
 
     async def add(self, acls: Collection[Acl]) -> None:
@@ -81,7 +82,7 @@ class Authorizer:
 
     async def _remove(self, filters: Sequence[AclFilter]) -> list[list[Acl]]:
         async with self._changing:
-            found = [self.matching(wanted) for wanted in filters]
+            found = [await asyncio.to_thread(self.matching, wanted) for wanted in filters]
             await self._change(frozenset(), frozenset(acl for acls in found for acl in acls))
             return found
 
@@ -94,9 +95,10 @@ class Authorizer:
             return
         rows = [acl.row for acl in new], [acl.row for acl in gone]
         await asyncio.to_thread(self._registry.change_acls, *rows)
-        self.acls = (self.acls | new) - gone
-        self._rules = self._indexed()
+        acls = (self.acls | new) - gone
+        self._rules = await asyncio.to_thread(self._indexed, acls)
+        self.acls = acls
         self._rights.clear()
 
-    def _indexed(self) -> Rules:
-        return Rules(self.acls, allow_without=self._allow_without)
+    def _indexed(self, acls: Collection[Acl]) -> Rules:
+        return Rules(acls, allow_without=self._allow_without)

@@ -67,9 +67,12 @@ class Folders:
         seen = self._seen  # before looking: another thread may just be making it
         there = (self.root / META_FOLDER).is_dir()
         if seen and not there:
-            raise BucketMissing(f"{self.root}: the bucket's directory is gone; is its file system mounted?")
+            raise self._gone()
         if there:
             self._seen = True
+
+    def _gone(self) -> BucketMissing:
+        return BucketMissing(f"{self.root}: the bucket's directory is gone; is its file system mounted?")
 
     @contextmanager
     def locked(self, key: str) -> Iterator[None]:
@@ -85,9 +88,15 @@ class Folders:
             os.close(fd)
 
     def make_folder(self, path: Path) -> None:
-        """Make *path* and what is missing above it, each name durable."""
+        """Make *path* and what is missing above it, each name durable.
+
+        Raises BucketMissing instead of making a bucket anew that was there: it may go at any moment.
+        """
+        seen = self._seen  # before looking, too
         if path.is_dir():
             return
+        if seen and path in (self.root, self.root / META_FOLDER):
+            raise self._gone()
         if not path.parent.is_dir():
             self.make_folder(path.parent)
         self.disk.mkdir(path)

@@ -183,6 +183,22 @@ def test_a_bucket_that_vanishes_is_away_not_empty(tmp_path: Path) -> None:
     assert store.get("k") == b"x"
 
 
+def test_a_bucket_that_vanishes_while_something_is_written_is_not_made_anew(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    put(store, "k", b"x")
+    folders = store._folders
+    with folders.locked("k"):
+        tmp = folders.new_tmp()
+        folders.write_tmp(tmp, b"y")
+        (tmp_path / "bucket").rename(tmp_path / "unmounted")
+        with pytest.raises(BucketMissing):
+            folders.name(tmp, folders.data("new/k"))
+    for late in (folders.new_tmp, lambda: folders.locked("k").__enter__()):
+        with pytest.raises(BucketMissing):
+            late()
+    assert not (tmp_path / "bucket").exists()
+
+
 def test_threads_that_make_a_new_bucket_together(tmp_path: Path) -> None:
     for turn in range(30):
         store = opened(tmp_path / str(turn))

@@ -251,17 +251,17 @@ class S3Store:
     def call(self, key: str, method: Callable[..., Any], **params: Any) -> Any:
         """One request, one try: counted, its `Date` noted, its errors mapped.
 
-        A refusal is answered by a look whether there are newer credentials; then it has one more try, with these.
+        A refusal is answered by a look whether there are newer credentials; then it has another try, with these.
         """
-        used = self.client
-        try:
-            return self._once(key, used, method.__name__, params)
-        except AccessRefused:
-            if not self._renewal.look() and self.client is used:
-                raise
-        if isinstance(body := params.get("Body"), S3Body):
-            body.seek(0)
-        return self._once(key, self.client, method.__name__, params)
+        while True:
+            used = self.client
+            try:
+                return self._once(key, used, method.__name__, params)
+            except AccessRefused:
+                if not self._renewal.look() and self.client is used:
+                    raise
+            if isinstance(body := params.get("Body"), S3Body):
+                body.seek(0)
 
     def _once(self, key: str, client: "S3Client", operation: str, params: Mapping[str, Any]) -> Any:
         with self._counting:

@@ -2,7 +2,9 @@
 
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -85,15 +87,47 @@ def server() -> Iterator[weed.Weed]:
         yield running_server
 
 
-@pytest.mark.s3
-def test_an_upload_goes_on_with_a_new_key(tmp_path: Path, server: weed.Weed, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def keys(tmp_path: Path, server: weed.Weed, monkeypatch: pytest.MonkeyPatch) -> rotation.Rotation:
     keys = rotation.Rotation(server, tmp_path)
     for name, value in keys.env.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("AWS_ACCESS_KEY_ID", raising=False)
+    return keys
+
+
+@contextmanager
+def opened(server: weed.Weed, bucket: str) -> Iterator[S3Store]:
     options = S3Options(endpoint=server.endpoint, region="us-east-1", path_style=True)
-    store = S3Store(server.bucket("rotated"), options, clock=SystemClock())
+    store = S3Store(server.bucket(bucket), options, clock=SystemClock())
     try:
+        yield store
+    finally:
+        store.close()
+
+
+@pytest.mark.s3
+def test_a_request_outlives_two_new_keys(
+    server: weed.Weed, keys: rotation.Rotation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(server, "rotated-twice") as store:
+        once, left = store._once, iter(range(2))
+
+        def just_before(*request: Any) -> Any:
+            if next(left, None) is not None:
+                keys.rotate()
+            return once(*request)
+
+        monkeypatch.setattr(store, "_once", just_before)
+        small = b"x" * 1000
+        store.put("small", small, crc32c=crc32c(small))
+        assert next(left, None) is None
+        assert store.get("small") == small
+
+
+@pytest.mark.s3
+def test_an_upload_goes_on_with_a_new_key(server: weed.Weed, keys: rotation.Rotation) -> None:
+    with opened(server, "rotated") as store:
         upload = store.begin_upload("big", part_bytes=len(PART))
         upload.put_part(1, PART, crc32c=crc32c(PART))
         keys.rotate()  # at once, long before anything is quiet
@@ -106,5 +140,3 @@ def test_an_upload_goes_on_with_a_new_key(tmp_path: Path, server: weed.Weed, mon
         keys.rotate()
         assert [found.key for found in store.list("")] == ["big", "small"]
         assert store.get("big") == 2 * PART
-    finally:
-        store.close()

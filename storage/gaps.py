@@ -120,6 +120,11 @@ class Gaps:
     def holds(self, gap: Gap) -> bool:
         return self._now.holds(gap)
 
+    @property
+    def found(self) -> tuple[Gap, ...]:
+        """Those not judged yet, ascending."""
+        return tuple(sorted(self._now.found))
+
     def note(self, gap: Gap) -> None:
         """One more is found. Durable when it returns. Raises DiskFull, OSError."""
         self._become(Recorded(_merged((*self._now.found, gap)), self._now.lost))

@@ -4,7 +4,6 @@ Offsets ascend: log_start <= local_start <= last_stable <= high_watermark <= log
 the log when older segments are in the bucket only; the high watermark lags where readers see only what is on the disk.
 """
 
-import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -24,8 +23,6 @@ from tierd.storage.settling import settle
 from tierd.storage.snapshot import ProducerEntry
 from tierd.storage.timelookup import Found, Search, TimeLookup
 from tierd.storage.view import EMPTY_SLICE, AbortedTxn, LogSlice, SegmentView, TimestampOffset
-
-log = logging.getLogger(__name__)
 
 _NO_EPOCH = -1
 
@@ -130,13 +127,24 @@ class ReadableLog:
         if not self.local_start <= offset <= end:
             raise OffsetOutOfRange(offset, self.local_start, end)
         stop = self.last_stable if committed else self.high_watermark
-        while offset >= self.local_start:
+        while offset >= self.local_start and not self._is_judged_on(offset):
             first, last = self._gaps.pass_by(offset, stop) if self._gaps else (offset, stop)
             try:
                 return self._reader.read(first, max_bytes, last, end, committed=committed)
             except SegmentsChanged:  # each segment is settled once
                 continue
         return EMPTY_SLICE  # the bucket has it, the next read goes there
+
+    def _is_judged_on(self, offset: int) -> bool:
+        """Whether it is still to be found out if the bucket has *offset*, which the disk has lost."""
+        if not self._gaps or self.on_loss is None:
+            return False
+        return any(start <= offset < stop for start, stop in self._gaps.found)
+
+    @property
+    def found_gaps(self) -> tuple[Gap, ...]:
+        """Offsets that the disk has lost, of which nobody has said yet whether the bucket has them."""
+        return self._gaps.found
 
     def _settle(self, at: int) -> bool:
         """Look at closed segment number *at* before its first use; whether all is as it was. Raises CorruptFile,
@@ -146,9 +154,6 @@ class ReadableLog:
             self.cuts.append(settled.cut)
         if settled.lost is not None and self.on_loss is not None:
             self.on_loss()
-            if settled.lost in self.gaps:
-                start, stop = settled.lost
-                log.error("offsets are lost", extra={"partition": str(self.name), "start": start, "stop": stop})
         return not settled.changed
 
     def batches(self, start: int | None = None, stop: int | None = None) -> Iterator[tuple[BatchHeader, bytes]]:

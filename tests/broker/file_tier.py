@@ -56,6 +56,9 @@ class FileTier:
     def remote_partition(self, part: PartitionId) -> RemotePartition | None:
         return self.remote(part) if part in self.partitions else None
 
+    async def whole(self, part: PartitionId, start: int, stop: int) -> bool:
+        return True
+
     async def read(self, part: PartitionId, offset: int, *, max_bytes: int, stop: int, committed: bool) -> LogSlice:
         self.reads += 1
         if self.gate is not None:

@@ -53,6 +53,8 @@ def samples() -> list[m.Message]:
         m.GetSeed(3, PART),
         m.PublishHead(3, PART),
         m.Hold(3, PART),
+        m.AskWhole(3, PART, 5, 7),
+        m.Whole(3, True),
         m.GetStatus(3),
         m.Run(3, "copy", True, None, False),
         m.Ping(3),

@@ -3,10 +3,10 @@
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping
-from functools import partial
 
 from tierd.base.errors import CorruptFile, RemoteUnavailable, StartRefused
 from tierd.base.ids import PartitionId, TopicPartition
+from tierd.broker.gap_judge import GapJudge
 from tierd.broker.partition import Partition
 from tierd.broker.ports import RemoteTier
 from tierd.remote.view import RemotePartition
@@ -38,9 +38,10 @@ async def begin_one(
         first, seed = copied_to, await _seed(partition, tier)
     elif logged.forgetful and copied_to is not None and tier is not None:
         await recall(partition, copied_to, tier)
-    judge_gaps(partition)
+    gaps = GapJudge(partition, tier)
+    await gaps.judge()
     logged.begin(epoch, first, seed, over=over)
-    logged.on_loss = partial(_judge_late, partition, tier)
+    gaps.stay()
     await make_visible(partition)
     settle_log_start(partition, known=start_known)
     partition.tell(tier)
@@ -90,24 +91,6 @@ async def make_visible(partition: Partition) -> None:
         except (FlushPutOff, StorageFailed) as error:
             log.error("flush failed", extra={"partition": str(partition), "why": str(error)})
         logged.flushed(job)
-
-
-def judge_gaps(partition: Partition) -> None:
-    """Offsets that recovery found lost are not, where the bucket has them: reads go there."""
-    remote, logged = partition.remote, partition.log
-    if not logged.gaps:
-        return
-    start, stop = (0, 0) if remote is None else (remote.start or 0, remote.copied_to or 0)
-    for gap in logged.judge_gaps(start, stop):
-        facts = {"partition": str(partition), "gap": gap, "local_start": logged.local_start}
-        log.warning("lost offsets are in the bucket, and read from there", extra=facts)
-
-
-def _judge_late(partition: Partition, tier: RemoteTier | None) -> None:
-    """The same for offsets that a read has found lost below what recovery looks at."""
-    judge_gaps(partition)
-    partition.tell(tier)
-    partition.wake()
 
 
 def listed_starts(directory: LogDirectory) -> dict[TopicPartition, int]:

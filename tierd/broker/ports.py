@@ -61,6 +61,9 @@ class RemoteTier(Protocol):
     async def publish_head(self, part: PartitionId) -> None:
         """Return when the bucket's head says what the last `partition_changed` said (log start)."""
 
+    async def whole(self, part: PartitionId, start: int, stop: int) -> bool:
+        """Whether a LIST, made now, shows whole copies of all offsets in [start, stop)."""
+
     async def hold_copies(self, part: PartitionId) -> RemotePartition | None:
         """Return when nothing of *part* is being copied; what the bucket has of it then.
 

@@ -318,6 +318,11 @@ class TierLink:
         await self._ask(lambda n: m.Hold(n, part))
         return self._remotes.get(part)
 
+    async def whole(self, part: PartitionId, start: int, stop: int) -> bool:
+        self._must_answer()
+        whole: bool = (await self._ask(lambda n: m.AskWhole(n, part, start, stop))).whole
+        return whole
+
     async def status(self) -> dict[PartitionId, RemoteStatus]:
         self._must_answer()
         reply = await self._ask(m.GetStatus)

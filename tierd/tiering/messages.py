@@ -84,6 +84,22 @@ class Hold:
 
 
 @dataclass(frozen=True, slots=True)
+class AskWhole:
+    """Whether a LIST shows whole copies of all offsets in [start, stop); answered by Whole or Failed."""
+
+    call: int
+    part: PartitionId
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    call: int
+    whole: bool
+
+
+@dataclass(frozen=True, slots=True)
 class GetStatus:
     call: int
 
@@ -271,6 +287,8 @@ Message = (
     | GetSeed
     | PublishHead
     | Hold
+    | AskWhole
+    | Whole
     | GetStatus
     | Run
     | Ping

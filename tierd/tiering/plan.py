@@ -231,6 +231,11 @@ def _runs(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     return runs
 
 
+def covers(ranges: Iterable[tuple[int, int]], start: int, stop: int) -> bool:
+    """Whether *ranges* hold every offset of [start, stop)."""
+    return any(begin <= start and stop <= end for begin, end in _runs(ranges))
+
+
 def log_start_target(view: PartitionView, remote: Sequence[RemoteRange], *, now_ms: int) -> int:
     """Where log start may move by total retention: behind the oldest segments, of either tier, that it releases.
 

@@ -145,6 +145,7 @@ class Process:
             m.GetSeed: self._seed,
             m.PublishHead: self._publish,
             m.Hold: self._hold,
+            m.AskWhole: self._whole,
             m.GetStatus: self._status,
             m.Run: self._run,
             m.Ping: self._ping,
@@ -236,6 +237,10 @@ class Process:
     async def _hold(self, message: m.Hold) -> m.Message:
         await self._open_tierer().copying.hold(message.part)
         return m.Done(message.call)
+
+    async def _whole(self, message: m.AskWhole) -> m.Message:
+        retention = self._open_tierer().retention
+        return m.Whole(message.call, await retention.whole(message.part, message.start, message.stop))
 
     async def _status(self, message: m.GetStatus) -> m.Message:
         return m.StatusFound(message.call, tuple(self._open_tierer().status()))

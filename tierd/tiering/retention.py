@@ -8,14 +8,14 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tierd.base.errors import TierdError
+from tierd.base.errors import RemoteUnavailable, TierdError
 from tierd.base.ids import PartitionId
 from tierd.config.topic import DAY_MS
 from tierd.storage.view import PartitionView, SegmentView
 from tierd.tiering import deletion
 from tierd.tiering.lifecycle import CopyState
 from tierd.tiering.losses import faults
-from tierd.tiering.plan import RemoteRange, local_start_target, log_start_target, thin_to
+from tierd.tiering.plan import RemoteRange, covers, local_start_target, log_start_target, thin_to
 from tierd.tiering.publish import Publisher
 from tierd.tiering.rows import CatalogPartition, CatalogSegment
 from tierd.tiering.segments import RemoteSegment
@@ -97,6 +97,21 @@ class Retention:
         evicted = await self._evict(view, everything=True)
         self._mend_lost(part)
         return evicted
+
+    async def whole(self, part: PartitionId, start: int, stop: int) -> bool:
+        """Whether a LIST shows whole copies of [start, stop), so that local ones may go. Raises RemoteUnavailable."""
+        view = self._state.views.get(part)
+        if view is None or not await self._may_go():
+            raise RemoteUnavailable(f"{self._state.name_of(part)}: {self.trouble() or 'the bucket does not answer'}")
+        rows = [
+            row
+            for row in self._state.catalog.segments(part, CopyState.COPY_FINISHED)
+            if row.remote.base < stop and row.remote.next_base > start
+        ]
+        await self._check(view, rows)
+        lost = {loss.segment_id for loss in self._state.losses.of(part)}
+        ranges = [(row.remote.base, row.remote.next_base) for row in rows if row.remote.segment_id not in lost]
+        return covers(ranges, start, stop)
 
     async def evictable(self, part: PartitionId) -> list[SegmentView]:
         """What `evict_now` would drop. Raises RemoteUnavailable."""

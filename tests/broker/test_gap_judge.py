@@ -1,0 +1,121 @@
+"""Offsets that the disk has lost are left to the bucket when it has all that is given up for them, and not before."""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from kit.logs import SMALL, TP, Place, fill, slice_bytes
+from tierd.base.errors import RemoteUnavailable
+from tierd.base.ids import PartitionId
+from tierd.broker import gap_judge
+from tierd.broker.mending import begin_one
+from tierd.broker.partition import Partition
+from tierd.remote.view import RemotePartition
+from tierd.storage.names import CLEAN_SHUTDOWN, RECOVERY_POINT_CHECKPOINT, Suffix, segment_file
+from tierd.storage.view import PartitionView
+
+TIERED = replace(SMALL, remote_storage_enable=True)
+Gap = tuple[int, int]
+
+
+@dataclass
+class Tier:
+    """Says what is whole, or nothing, from a list; then that all is."""
+
+    answers: list[bool | None] = field(default_factory=list)
+    asked: list[Gap] = field(default_factory=list)
+
+    async def whole(self, part: PartitionId, start: int, stop: int) -> bool:
+        self.asked.append((start, stop))
+        answer = self.answers.pop(0) if self.answers else True
+        if answer is None:
+            raise RemoteUnavailable("away")
+        return answer
+
+    def partition_changed(self, view: PartitionView) -> None:
+        """Nobody asks."""
+
+
+Work = Callable[[Partition, Gap], Awaitable[None]]
+
+
+def _torn(root: Path, tier: Tier, work: Work, *, read_again: bool, lost: tuple[Gap, ...] = ()) -> None:
+    """The second of several segments has lost its last batch; the bucket has had all of the closed ones."""
+    place = Place(root, TIERED)
+    directory = place.open()
+    log = place.new_log(directory)
+    fill(log, 60)
+    closed = log.closed()
+    directory.close(clean=True)
+    second = place.data / f"{TP}" / segment_file(closed[1].base, Suffix.LOG)
+    os.truncate(second, second.stat().st_size - 100)
+    if read_again:
+        (place.data / CLEAN_SHUTDOWN).unlink()
+        (place.data / RECOVERY_POINT_CHECKPOINT).unlink()
+    directory = place.open()
+    logged = directory.logs[TP]
+    partition = Partition(logged, PartitionId(logged.topic_id, 0), internal=False)
+    partition.remote = RemotePartition(
+        id=partition.id,
+        start=0,
+        copied_to=closed[-1].next_base,
+        log_start=0,
+        size_bytes=5,
+        leader_epoch=None,
+        lost=lost,
+    )
+
+    async def run() -> None:
+        await begin_one(partition, 3, tier, over=False, start_known=True)  # type: ignore[arg-type]
+        await asyncio.wait_for(work(partition, (closed[1].next_base - 2, closed[1].next_base)), 30)
+
+    asyncio.run(run())
+    directory.close(clean=True)
+
+
+async def _until_moved(partition: Partition) -> None:
+    moved = asyncio.Event()
+    partition.wait(moved.set)
+    await moved.wait()
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gap_judge, "AGAIN_S", 0.01)
+
+
+@pytest.mark.parametrize("read_again", [True, False])
+def test_nothing_leaves_the_disk_before_a_list_shows_whole_copies(tmp_path: Path, soon: None, read_again: bool) -> None:
+    tier = Tier([None, False, False])
+
+    async def work(partition: Partition, gap: Gap) -> None:
+        logged = partition.log
+        assert slice_bytes(logged, gap[0]) == b"", "no reader passes over what the bucket may have"
+        assert slice_bytes(logged, 0), "what the disk has is read"
+        assert (logged.local_start, logged.found_gaps) == (0, (gap,))
+        await _until_moved(partition)
+        assert (logged.log_start, logged.local_start, logged.gaps) == (0, gap[1], ())
+        assert set(tier.asked) == {(0, gap[1])}
+        assert len(tier.asked) == 4
+
+    _torn(tmp_path, tier, work, read_again=read_again)
+
+
+@pytest.mark.parametrize("read_again", [True, False])
+def test_what_the_bucket_has_lost_too_is_lost(tmp_path: Path, read_again: bool) -> None:
+    tier = Tier()
+
+    async def work(partition: Partition, gap: Gap) -> None:
+        logged = partition.log
+        if not read_again:
+            assert slice_bytes(logged, gap[0]) == b""
+            await _until_moved(partition)
+        assert (logged.local_start, logged.found_gaps, logged.gaps) == (0, (), (gap,))
+        assert slice_bytes(logged, gap[0]), "readers go on behind it"
+        assert tier.asked == []
+
+    _torn(tmp_path, tier, work, read_again=read_again, lost=((0, 1_000_000),))

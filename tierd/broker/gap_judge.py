@@ -1,0 +1,96 @@
+"""Offsets that the disk has lost: the bucket's, where a LIST shows whole copies of all that is given up for them.
+
+Local start moves behind such a gap, and the local segments below it go. Until somebody knows, reads of it wait.
+"""
+
+import asyncio
+import logging
+
+from tierd.base.errors import CorruptFile, DiskFull, RemoteUnavailable
+from tierd.broker.partition import Partition
+from tierd.broker.ports import RemoteTier
+from tierd.storage.gaps import Gap
+
+log = logging.getLogger(__name__)
+
+AGAIN_S = 5.0
+
+
+class GapJudge:
+    """Of one partition. Loop thread only."""
+
+    def __init__(self, partition: Partition, tier: RemoteTier | None) -> None:
+        self._partition = partition
+        self._tier = tier
+        self._judging: asyncio.Task[None] | None = None
+        self._ends: dict[Gap, int] = {}
+        """How far the bucket was when a gap was first looked at: a segment that was cut may be copied later."""
+
+    async def judge(self) -> bool:
+        """Decide about what was found, as far as that can be now; False when it has to be tried again.
+
+        Raises DiskFull, OSError.
+        """
+        partition, logged = self._partition, self._partition.log
+        found = logged.found_gaps
+        if not found:
+            return True
+        theirs = [gap for gap in found if self._may_be_there(gap)]
+        if not theirs:
+            self._decide(found, 0, 0)
+            return True
+        assert self._tier is not None
+        stop = theirs[-1][1]
+        try:
+            whole = await self._tier.whole(partition.id, logged.local_start, stop)
+        except (RemoteUnavailable, CorruptFile) as error:
+            log.warning("lost offsets wait for the bucket", extra={"partition": str(partition), "why": str(error)})
+            return False
+        if whole:
+            self._decide(found, logged.local_start, stop)
+        else:
+            facts = {"partition": str(partition), "start": logged.local_start, "stop": stop}
+            log.error("lost offsets wait until the bucket has all of what lies there", extra=facts)
+        return whole
+
+    def _may_be_there(self, gap: Gap) -> bool:
+        remote = self._partition.remote
+        if self._tier is None or remote is None or remote.start is None or remote.copied_to is None:
+            return False
+        copied_to = self._ends.setdefault(gap, remote.copied_to)
+        known = remote.start <= min(gap[0], self._partition.log.local_start) and gap[1] <= copied_to
+        return known and not any(start < gap[1] and gap[0] < stop for start, stop in remote.lost)
+
+    def _decide(self, found: tuple[Gap, ...], start: int, stop: int) -> None:
+        partition, logged = self._partition, self._partition.log
+        healed = logged.judge_gaps(start, stop)
+        for gap in found:
+            facts = {"partition": str(partition), "gap": gap, "local_start": logged.local_start}
+            if gap in healed:
+                log.warning("lost offsets are in the bucket, and read from there", extra=facts)
+            else:
+                log.error("offsets are lost", extra=facts)
+
+    def stay(self) -> None:
+        """The log has begun: go on with what is not decided, and with what reads find lost from now on."""
+        self._partition.log.on_loss = self._soon
+        if self._partition.log.found_gaps:
+            self._soon()
+
+    def _soon(self) -> None:
+        if self._tier is None:
+            self._decide(self._partition.log.found_gaps, 0, 0)
+        elif self._judging is None or self._judging.done():
+            self._judging = asyncio.ensure_future(self._until_judged())
+
+    async def _until_judged(self) -> None:
+        partition = self._partition
+        while not (partition.deleted or partition.offline):
+            try:
+                if await self.judge():
+                    break
+            except (DiskFull, OSError) as error:
+                log.error("lost offsets are not decided on", extra={"partition": str(partition), "why": str(error)})
+            await asyncio.sleep(AGAIN_S)
+        partition.tell(self._tier)
+        partition.wake()

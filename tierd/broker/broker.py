@@ -60,6 +60,7 @@ class Broker:
             self._read_failed,
             parts.counters,
         )
+        self.server.audit = parts.audit
         parts.users.removed = self.server.drop
 
     async def start(self) -> tuple[str, int]:

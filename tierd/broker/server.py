@@ -18,10 +18,11 @@ from tierd.broker.host import Sock
 from tierd.broker.room import Room
 from tierd.broker.sasl.gate import SaslGate
 from tierd.broker.sasl.mechanisms import SaslSide
+from tierd.broker.security.audit import Audit
 from tierd.broker.sending import ReadFailed
 from tierd.broker.tls.channel import TlsSocket
 from tierd.broker.tls.connection import TlsConnection
-from tierd.broker.tls.handshakes import Handshakes
+from tierd.broker.tls.handshakes import Handshakes, of_certificate, why
 from tierd.config.listeners import Listener
 
 log = logging.getLogger(__name__)
@@ -63,6 +64,8 @@ class Server:
         self._trimmed_s = -_TRIM_EVERY_S
         self._doors: list[Door] = []
         self._handshakes = Handshakes(self._handshake_failed)
+        self.audit: Audit | None = None
+        """Told of certificates that were refused, if somebody wants to know."""
         self._sweeper: asyncio.TimerHandle | None = None
         self._emptied: asyncio.Event | None = None
         self.accepted = 0
@@ -181,8 +184,11 @@ class Server:
         self._connections[connection] = None
         connection.start()
 
-    def _handshake_failed(self) -> None:
+    def _handshake_failed(self, peer: str, error: OSError | ValueError, times: int | None) -> None:
         self.counters.handshakes_failed += 1
+        if self.audit is not None and times is not None and of_certificate(error):
+            session = Session(host=peer.rpartition(":")[0], tls=True)
+            self.audit.authentication_failed(session, None, why(error), times)
 
     def _sweep(self) -> None:
         """Close who was silent too long, and whose request comes too slowly while others wait for room."""

@@ -1,7 +1,9 @@
 """Each administrative act and each refusal is a line of JSON, and no line says a secret."""
 
+import asyncio
 import json
 import logging
+import ssl
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,9 @@ import pytest
 
 from broker.client import Client, batch
 from broker.running import Running, running, settings
+from broker.serving import answer_of, echo, framed, run
+from broker.tls.secure import secured, serving, side, until
+from kit.certificates import Authority
 from kit.clock import FakeClock
 from tierd.base.errors import StartRefused
 from tierd.base.session import Session
@@ -154,6 +159,30 @@ def test_whoever_asks_for_very_much_fills_no_disk(tmp_path: Path) -> None:
     audit.act(header, "create topic", {"topic": "t"}, 0, None)
     assert lines(path)[-1]["left_out"] == 1400
     audit.close()
+
+
+def test_a_certificate_that_is_refused_is_told_of_and_a_scan_is_not(tmp_path: Path) -> None:
+    path = tmp_path / "audit.log"
+    authority = Authority(tmp_path / "ca")
+    tls = side(authority.sign("server"), ca=authority.file, client_auth="required")
+
+    async def scenario() -> None:
+        async with serving(echo, tls) as (served, _, port):
+            served.audit = Audit([AuditFile(path)], FakeClock())
+            with pytest.raises((ssl.SSLError, ConnectionError, asyncio.IncompleteReadError)):  # noqa: PT012
+                async with secured(port, authority.client(None)) as (reader, writer):
+                    writer.write(framed(b"x"))
+                    await answer_of(reader)
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"GET / HTTP/1.0\r\n\r\n")
+            await until(lambda: served.counters.handshakes_failed == 2)
+            writer.close()
+            served.audit.close()
+
+    run(scenario())
+    (line,) = lines(path)
+    assert (line["event"], line["address"], line["user"]) == ("authentication", "127.0.0.1", None)
+    assert "no certificate" in line["why"]
 
 
 def test_no_text_of_a_client_breaks_a_line(tmp_path: Path) -> None:

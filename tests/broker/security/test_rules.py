@@ -235,12 +235,12 @@ def test_who_may_not_end_others_transactions_is_told_so_of_each(broker: Running)
         "topics": [{"name": "t", "partition_indexes": [0, 1]}],
     }
     with Client(broker.address, MASTER) as master, Client(broker.address) as client:
-        codes = []
+        told = []
         for asker in (client, master):
             answer = asker.call(ApiKey.WRITE_TXN_MARKERS, 1, markers=[marker])
-            codes.append([part.error_code for part in answer.markers[0].topics[0].partitions])
-        assert codes[0] == [ErrorCode.CLUSTER_AUTHORIZATION_FAILED] * 2
-        assert codes[1] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2
+            told.append([part.error_code for part in answer.markers[0].topics[0].partitions])
+        assert told[0] == [ErrorCode.CLUSTER_AUTHORIZATION_FAILED] * 2
+        assert told[1] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2
 
 
 def test_rights_of_very_many_topics_are_looked_at_in_turns(broker: Running) -> None:
@@ -252,6 +252,39 @@ def test_rights_of_very_many_topics_are_looked_at_in_turns(broker: Running) -> N
         answer = client.answer(ApiKey.METADATA, 12)
         assert {topic.error_code for topic in answer.topics} == {ErrorCode.TOPIC_AUTHORIZATION_FAILED}
         assert len(answer.topics) == 20_000
+
+
+@pytest.mark.parametrize("version", [12, 18])
+def test_a_fetch_session_outlives_no_right(broker: Running, version: int) -> None:
+    """What a session has been told before is asked again each time."""
+    with Client(broker.address, MASTER) as master, Client(broker.address) as client:
+        for name in ("t", "u"):
+            master.create(name)
+            master.produce(name, batch(1))
+        give(broker, rule(Kind.TOPIC, "t", Operation.READ))
+        ids = {row.name: row.topic_id for row in master.call(ApiKey.METADATA, 12, topics=None).topics}
+        want = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1000, "current_leader_epoch": -1}
+        topics = [{"topic": name, "topic_id": ids[name], "partitions": [want]} for name in ("t", "u")]
+        limits = {"replica_id": -1, "max_wait": 0, "min_bytes": 1, "max_bytes": 10_000, "isolation_level": 0}
+        first = client.call(ApiKey.FETCH, version, session_epoch=0, topics=topics, **limits)
+        denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        assert sorted(codes(first)) == [ErrorCode.NONE, denied]
+        seen = []
+        for epoch in range(1, 5):
+            if epoch == 2:
+                give(broker, rule(Kind.TOPIC, "u", Operation.READ))
+            if epoch == 3:
+                give(broker, rule(Kind.TOPIC, "*", Operation.READ, DENY))
+            asked = {"session_id": first.session_id, "session_epoch": epoch, "topics": ()}
+            seen.append(codes(client.call(ApiKey.FETCH, version, **asked, **limits)))
+        assert denied in seen[0]
+        assert seen[1] == [ErrorCode.NONE] * 2
+        assert seen[2] == seen[3] == [denied] * 2
+
+
+def codes(answer: Any) -> list[ErrorCode]:
+    assert answer.error_code == ErrorCode.NONE
+    return [part.error_code for topic in answer.responses for part in topic.partitions]
 
 
 def test_super_users_need_no_rule(tmp_path: Path) -> None:

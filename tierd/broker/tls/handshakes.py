@@ -36,8 +36,8 @@ class Handshake:
 class Handshakes:
     """Loop thread only. Sockets are theirs until `done` gets them."""
 
-    def __init__(self, failed: Callable[[], None]) -> None:
-        """*failed* counts."""
+    def __init__(self, failed: Callable[[str, OSError | ValueError, int | None], None]) -> None:
+        """*failed* counts; it gets peer, error, and how often when that is to be said."""
         self._failed = failed
         self._failures = Doubling()  # clients that fail try again many times a second
         self._loop: asyncio.AbstractEventLoop
@@ -116,11 +116,17 @@ class Handshakes:
         one.sock.close()
 
     def _refused(self, peer: str, error: OSError | ValueError) -> None:
-        self._failed()
         times = self._failures.failed((peer.rpartition(":")[0], why(error)))
+        self._failed(peer, error, times)
         if times is not None:
             facts = {"peer": peer, "why": why(error), "times": times}
             log.warning("TLS handshake failed, connection closed", extra=facts)
+
+
+def of_certificate(error: OSError | ValueError) -> bool:
+    """Whether it was for the client's certificate."""
+    refused = isinstance(error, ssl.SSLCertVerificationError)
+    return refused or (isinstance(error, ssl.SSLError) and error.reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE")
 
 
 def why(error: OSError | ValueError) -> str:

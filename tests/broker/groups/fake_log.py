@@ -19,6 +19,8 @@ class FakeLog:
         self.max_batch_bytes = 1 << 20
         self.on_append: Callable[[], None] = lambda: None
         self._partitions = partitions
+        self._ends: dict[int, tuple[int, int]] = {}
+        """How many bytes of a partition were walked, and the offset that follows them."""
         self._made = False
 
     def count(self) -> int | None:
@@ -40,7 +42,13 @@ class FakeLog:
         self.on_append()
 
     def end(self, partition: int) -> int:
-        return max([header.next_offset for _, header in walk(bytes(self.batches.get(partition, b"")))], default=0)
+        held = self.batches.get(partition, b"")
+        seen, end = self._ends.get(partition, (0, 0))
+        if seen > len(held):
+            seen, end = 0, 0  # somebody has cut it
+        end = max([end, *(header.next_offset for _, header in walk(bytes(held[seen:])))])
+        self._ends[partition] = len(held), end
+        return end
 
     def told(self, partition: int, wrong: Iterable[str]) -> None:
         self.wrong[partition] = tuple(wrong)

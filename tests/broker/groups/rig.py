@@ -37,7 +37,7 @@ class Rig:
         self.topics = FakeTopics()
         self.nodes = FakeNodes()
         self.coordinator = Coordinator(self.log, self.clock, limits=limits)
-        ids = itertools.count(1)
+        ids = self._ids = itertools.count(1)
         handlers = GroupHandlers(
             self.coordinator,
             self.topics,
@@ -51,8 +51,12 @@ class Rig:
         self._table = {**handlers.table(), **consumers.table(), **admin.table()}
 
     def restart(self) -> "Rig":
+        """Ids that were given out are not given out again."""
         self.close()
-        return Rig(self.log)
+        again = Rig(self.log)
+        for _ in range(next(self._ids) - 1):
+            next(again._ids)
+        return again
 
     def close(self) -> None:
         self.consumers.close()

@@ -81,10 +81,17 @@ class Watch:
                 Sample("tierd_tls_certificate_expiry_timestamp_seconds", expires_ms / 1000, (name,))
                 for name, expires_ms in broker.listeners.expiries_ms.items()
             ),
+            *self._session_samples(),
             *self._directory_samples(),
             *self._problem_samples(),
             *self._tier_samples(),
         ]
+
+    def _session_samples(self) -> Iterator[Sample]:
+        sessions = self._broker.parts.fetch_sessions
+        yield Sample("tierd_fetch_sessions", len(sessions))
+        yield Sample("tierd_fetch_session_partitions", sessions.partitions)
+        yield Sample("tierd_fetch_session_evictions", sessions.evicted)
 
     def _directory_samples(self) -> Iterator[Sample]:
         for home in self._broker.partitions.homes:

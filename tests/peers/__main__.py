@@ -4,7 +4,7 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,12 +20,20 @@ from peers.suites import FRANZ, SUITES, CannotRun, Job, Suite
 MARKS = ("<!-- peers -->", "<!-- /peers -->")
 
 
+def of_kafka(settings: Mapping[str, str]) -> dict[str, str]:
+    """The same for a real Kafka, which gives its own number to its node."""
+    same = {name: value for name, value in settings.items() if name not in ("node.id", "authorizer.enable")}
+    if "authorizer.enable" in settings:
+        same["authorizer.class.name"] = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+    return same
+
+
 @contextmanager
 def broker(suite: Suite, work: Path, beside_kafka: bool) -> Iterator[str]:
     """The address of a fresh tierd, or Kafka, with the suite's settings."""
     settings = dict(setting.split("=") for setting in suite.settings)
     if beside_kafka:
-        with kafka.running(work / "kafka", {"num.partitions": settings.get("num.partitions", "1")}) as other:
+        with kafka.running(work / "kafka", of_kafka(settings)) as other:
             yield other.address
         return
     words = [word for setting in suite.settings for word in ("--set", setting)]

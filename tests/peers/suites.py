@@ -113,6 +113,7 @@ def _say(job: Job, command: Sequence[str], place: Path, env: Mapping[str, str]) 
 
 FRANZ: Final = "github.com/twmb/franz-go"
 _SECURE: Final = "needs a second listener (TLS, SASL), which the suite starts a broker of its own for"
+_RULES: Final = ("authorizer.enable=true", "super.users=User:ANONYMOUS", "allow.everyone.if.no.acl.found=true")
 _SHARE: Final = "share groups (KIP-932) are not served"
 SUITES: Final = (
     Suite(
@@ -133,8 +134,9 @@ SUITES: Final = (
             "test_sasl|SASL|SSL|ssl": _SECURE,
             "test_describe_metadata_quorum": "there is no metadata quorum: one node, no KRaft log",
             "test_kafka_consumer_offsets_for_time_old": "only for brokers before 0.10.1",
+            r"test_group$": "fails with Kafka 4.3.1, too: no stable group within its 15 s",
         },
-        ("num.partitions=4", "node.id=0"),
+        ("num.partitions=4", "node.id=0", *_RULES),
     ),
     Suite(
         "aiokafka",
@@ -148,7 +150,7 @@ SUITES: Final = (
         "confluent-kafka",
         _confluent("classic"),
         {"test_describe_operations": _SECURE, "upgrade": "only for the consumer protocol"},
-        ("node.id=0",),
+        ("node.id=0", *_RULES),
     ),
     Suite(
         "confluent-kafka, consumer groups",
@@ -156,8 +158,9 @@ SUITES: Final = (
         _confluent("consumer"),
         {
             "test_describe_operations": _SECURE,
-            "upgrade_and_downgrade": "a group does not change its protocol while members are in it",
+            "test_consumer_upgrade": "a group does not change its protocol while members are in it",
+            "test_consume_error": "the suite itself skips it: it sets a session time-out, which is the broker's there",
         },
-        ("node.id=0",),
+        ("node.id=0", *_RULES),
     ),
 )

@@ -1,5 +1,7 @@
 """What the rules say to one request: allowed or denied, and which rule decides. Pure."""
 
+import functools
+import ipaddress
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -116,7 +118,22 @@ class Rules:
 
 
 def _speaks_to(acl: Acl, principal: str, host: str) -> bool:
-    return acl.principal in (principal, EVERYBODY) and acl.host in (WILDCARD, host)
+    return acl.principal in (principal, EVERYBODY) and (acl.host in (WILDCARD, host) or acl.host in spellings(host))
+
+
+@functools.lru_cache(10_000)
+def spellings(host: str) -> frozenset[str]:
+    """How a rule may write the address: as it is, short, or as Java does (all groups, no zeros in front)."""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return frozenset({host})
+    if not isinstance(address, ipaddress.IPv6Address):
+        return frozenset({host})
+    if address.ipv4_mapped is not None:
+        return frozenset({host, str(address.ipv4_mapped)})
+    groups = (f"{int(group, 16):x}" for group in address.exploded.split(":"))
+    return frozenset({host, str(address), ":".join(groups)})
 
 
 def _applies(acl: Acl, asked: Asked) -> bool:

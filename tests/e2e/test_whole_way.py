@@ -16,7 +16,8 @@ SMALL = ("--set", "segment.bytes=1MiB")
 
 def test_every_offset_comes_back_from_whichever_tier_has_it(tmp_path: Path) -> None:
     sent = list(traffic.stream("whole", 0, RECORDS, SIZE_BYTES))
-    with running(tmp_path / "data", f"file:{tmp_path / 'bucket'}", *SMALL) as tierd:
+    with running(tmp_path / "data", f"file:{tmp_path / 'bucket'}", "--listen", "127.0.0.1:0", *SMALL) as tierd:
+        assert not tierd.address.endswith(":0"), "the ready line tells the real port"
         traffic.produce_confluent(tierd.address, "whole", sent)
         before = traffic.consume_confluent(tierd.address, "whole", 0, RECORDS)
         assert traffic.digest(before) == traffic.digest(sent)

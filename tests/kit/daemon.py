@@ -13,6 +13,7 @@ from pathlib import Path
 from queue import Empty, Queue
 from typing import Any
 
+from kit.ports import free_ports
 from tierd.cli.client import NotRunning, ask
 
 READY = "tierd ready on "
@@ -70,7 +71,7 @@ class Daemon:
             "--data",
             str(self.data),
             "--listen",
-            self.address or "127.0.0.1:0",
+            self.address or f"127.0.0.1:{free_ports(1)[0]}",  # at a port of our own: restarts need it again
         ]
         words += ["--state", str(self.state)] if self.state else []
         words += ["--remote", self.remote] if self.remote else []

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kit import traffic
+from kit import tiers, traffic
 from kit.daemon import Daemon, running
 
 pytestmark = pytest.mark.e2e
@@ -39,8 +39,8 @@ def test_a_state_directory_without_its_catalog_is_rebuilt_from_the_bucket(tmp_pa
     sent = list(traffic.stream("kept", 0, 5000, 1000))
     with running(tmp_path / "data", f"file:{tmp_path / 'bucket'}", "--set", "segment.bytes=1MiB") as tierd:
         traffic.produce_confluent(tierd.address, "kept", sent)
-        tierd.verb("copy", "--wait", "--roll")
-        tierd.verb("evict")
+        tiers.copy(tierd, roll=True)
+        tiers.evict(tierd)
         before = tierd.partition("kept")
         tierd.stop()
         for stale in tmp_path.glob("data.tierd/catalog.sqlite*"):
@@ -58,8 +58,8 @@ def test_a_broken_catalog_is_kept_aside_and_made_again(tmp_path: Path) -> None:
     sent = list(traffic.stream("kept", 0, 3000, 1000))
     with running(tmp_path / "data", f"file:{tmp_path / 'bucket'}", "--set", "segment.bytes=1MiB") as tierd:
         traffic.produce_confluent(tierd.address, "kept", sent)
-        tierd.verb("copy", "--wait", "--roll")
-        tierd.verb("evict")
+        tiers.copy(tierd, roll=True)
+        tiers.evict(tierd)
         tierd.stop()
         catalog = tmp_path / "data.tierd" / "catalog.sqlite"
         catalog.write_bytes(b"not a database" * 500)

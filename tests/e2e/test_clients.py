@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kit import aio, franz, kcat, tools, traffic
+from kit import aio, franz, kcat, tiers, tools, traffic
 from kit.daemon import Daemon, running
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
@@ -22,8 +22,8 @@ def tierd(tmp_path: Path) -> Iterator[Daemon]:
 
 def to_the_bucket(tierd: Daemon, topic: str) -> None:
     """Everything but an empty active segment leaves the local disk."""
-    tierd.verb("copy", "--wait", "--roll")
-    tierd.verb("evict")
+    tiers.copy(tierd, roll=True)
+    tiers.evict(tierd)
     row = tierd.partition(topic)
     assert row["local_start"] == row["log_end"] == row["copied_to"], row
 

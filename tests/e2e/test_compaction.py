@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from kit import tiers
 from kit.daemon import Daemon, running
 
 pytestmark = pytest.mark.e2e
@@ -102,7 +103,7 @@ def test_with_a_bucket_segments_are_copied_once_they_are_clean(tmp_path: Path) -
         wanted = write(tierd, "c")
         bases = [int(path.stem) for path in (tmp_path / "data" / "c-0").glob("*.log")]
         until(lambda: tierd.partition("c")["copied_to"] == max(bases), tierd)
-        tierd.verb("evict")
+        tiers.evict(tierd)
         row = tierd.partition("c")
         assert row["local_start"] == row["copied_to"]
         messages = read(tierd, "c")

@@ -73,7 +73,7 @@ def test_a_failing_disk_takes_only_its_own_partitions_away(tmp_path: Path) -> No
                 # what was not fsynced is lost on the disk that failed, nothing else
                 assert end in (0, 20) if number in bad else end == 23
                 assert read_all(client, "t", number, end + 3) == list(range(end + 3))
-        daemon.verb("copy", "--wait", "--roll")
+        tiers.copy(daemon, roll=True)
         assert daemon.stop() == 0
 
 
@@ -160,7 +160,7 @@ def test_what_the_bucket_has_of_a_lost_directory_comes_back(tmp_path: Path, agai
         client.create("t", 4)
         for number in range(4):
             client.produce("t", batch(10, size=500), number)
-        daemon.verb("copy", "--wait", "--roll")
+        tiers.copy(daemon, roll=True)
         (lost, *_) = (row["partition"] for row in daemon.status()["partitions"] if row["directory"] == str(a))
         assert daemon.stop() == 0
     (tmp_path / "a").rename(tmp_path / "broken")
@@ -172,7 +172,7 @@ def test_what_the_bucket_has_of_a_lost_directory_comes_back(tmp_path: Path, agai
         for number in range(4):
             assert client.produce("t", batch(3), number).base_offset == 10
             assert read_all(client, "t", number, 13) == list(range(13))
-        daemon.verb("copy", "--wait", "--roll")
+        tiers.copy(daemon, roll=True)
         assert daemon.stop() == 0
     with tierd(*data, state=state, remote=bucket) as daemon, connect(daemon) as client:
         assert read_all(client, "t", lost, 13) == list(range(13))
@@ -185,7 +185,7 @@ def test_what_an_offline_disk_held_back_counts_in_the_bucket_later(tmp_path: Pat
         client.create("t", 2)
         for number in range(2):
             client.produce("t", batch(10, size=500), number)
-        daemon.verb("copy", "--wait", "--roll")
+        tiers.copy(daemon, roll=True)
         for number in range(2):
             client.produce("t", batch(10, size=500), number)  # only on the disks
         (away,) = (row["partition"] for row in daemon.status()["partitions"] if row["directory"] == str(b))
@@ -197,7 +197,7 @@ def test_what_an_offline_disk_held_back_counts_in_the_bucket_later(tmp_path: Pat
         assert daemon.stop() == 0
     (tmp_path / "unplugged").rename(b)
     with tierd(a, b, state=state, remote=bucket) as daemon:
-        daemon.verb("copy", "--wait", "--roll")
+        tiers.copy(daemon, roll=True)
         assert daemon.partition("t", away)["copied_to"] == 20
         assert daemon.stop() == 0
     for file in state.glob("catalog.sqlite*"):
@@ -205,7 +205,7 @@ def test_what_an_offline_disk_held_back_counts_in_the_bucket_later(tmp_path: Pat
     with tierd(a, b, state=state, remote=bucket) as daemon, connect(daemon) as client:
         row = daemon.partition("t", away)
         assert (row["copied_to"], row["log_end"]) == (20, 20)
-        daemon.verb("evict")
+        tiers.evict(daemon)
         assert daemon.partition("t", away)["local_start"] == 20
         assert read_all(client, "t", away, 20) == list(range(20))
 
@@ -225,11 +225,11 @@ def test_a_partition_moves_under_two_real_clients_and_a_bucket(tmp_path: Path) -
                 traffic.produce_confluent(daemon.address, "t", sent[3000 + turn * 750 : 3750 + turn * 750])
                 while daemon.partition("t")["directory"] != str(target):
                     client.fetch("t", 0, max_wait=100)
-        daemon.verb("copy", "--wait", "--roll")
+        tiers.copy(daemon, roll=True)
         logs = sorted(path.name for path in (tmp_path / "bucket").rglob("*.log"))
         assert len(logs) == len({name[:20] for name in logs}), "nothing was copied twice"
         assert traffic.digest(traffic.consume_confluent(daemon.address, "t", 0, 6000)) == traffic.digest(sent)
-        daemon.verb("evict")
+        tiers.evict(daemon)
         assert traffic.digest(traffic.consume_kafka_python(daemon.address, "t", 0, 6000)) == traffic.digest(sent)
         assert not list(tmp_path.glob("?/*-future"))
 

@@ -27,7 +27,7 @@ def test_a_torn_middle_is_read_from_the_bucket(tmp_path: Path) -> None:
     sent = list(traffic.stream("torn", 0, RECORDS, 1000))
     with running(tmp_path / "data", f"file:{tmp_path / 'bucket'}", *SMALL) as tierd:
         traffic.produce_confluent(tierd.address, "torn", sent)
-        tierd.verb("copy", "--wait")
+        tiers.copy(tierd)
         tierd.kill()
         second = logs_of(tierd, "torn")[1]
         raw = bytearray(second.read_bytes())
@@ -49,7 +49,7 @@ def test_a_torn_older_segment_is_read_from_the_bucket(tmp_path: Path, clean: boo
     sent = list(traffic.stream("torn", 0, RECORDS, 1000))
     with running(tmp_path / "data", f"file:{tmp_path / 'bucket'}", *SMALL) as tierd:
         traffic.produce_confluent(tierd.address, "torn", sent)
-        tierd.verb("copy", "--wait")
+        tiers.copy(tierd)
         assert tierd.stop() == 0
         second = logs_of(tierd, "torn")[1]
         os.truncate(second, second.stat().st_size - 100)
@@ -69,7 +69,7 @@ def test_a_segment_that_is_gone_without_a_trace_is_read_from_the_bucket(tmp_path
     sent = list(traffic.stream("gone", 0, RECORDS, 1000))
     with running(tmp_path / "data", f"file:{tmp_path / 'bucket'}", *SMALL) as tierd:
         traffic.produce_confluent(tierd.address, "gone", sent)
-        tierd.verb("copy", "--wait")
+        tiers.copy(tierd)
         assert tierd.stop() == 0
         second = logs_of(tierd, "gone")[1]
         for path in second.parent.glob(f"{second.stem}.*"):
@@ -103,8 +103,8 @@ def test_forgotten_producers_and_epochs_come_from_the_bucket(tmp_path: Path) -> 
     sent = list(traffic.stream("gone", 0, RECORDS, 1000))
     with running(tmp_path / "data", f"file:{tmp_path / 'bucket'}", *SMALL) as tierd:
         traffic.produce_confluent(tierd.address, "gone", sent)
-        tierd.verb("copy", "--wait")
-        tierd.verb("evict")
+        tiers.copy(tierd)
+        tiers.evict(tierd)
         folder = tierd.data / "gone-0"
         begun = parse_epochs((folder / names.LEADER_EPOCH_CHECKPOINT).read_bytes())
         tierd.kill()

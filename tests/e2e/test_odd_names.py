@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from broker.client import Client, batch, offsets_of
+from kit import tiers
 from kit.daemon import Daemon, running
 from tierd.config.state_files import REGISTRY
 from tierd.wire.errors import ErrorCode
@@ -57,7 +58,7 @@ def test_every_legal_name_outlives_a_kill(tmp_path: Path) -> None:
                 for name in ODD:
                     assert offsets_of(client.fetch(name, 0).records) == list(range(3 + round)), name
                     assert client.produce(name, batch(1)).base_offset == 3 + round, name
-        daemon.verb("copy", "--wait", "--roll")
+        tiers.copy(daemon, roll=True)
         assert {daemon.partition(name)["copied_to"] for name in ODD} == {5}
         with connect(daemon) as client:
             for name in ODD:

@@ -27,7 +27,7 @@ def test_an_empty_data_directory_on_a_prefix_that_holds_an_archive_is_refused(tm
     bucket = f"file:{tmp_path / 'bucket'}"
     with running(tmp_path / "data", bucket) as tierd:
         traffic.produce_confluent(tierd.address, "t", traffic.stream("t", 0, 100, 100))
-        tierd.verb("copy", "--wait", "--roll")
+        tiers.copy(tierd, roll=True)
         tierd.stop()
     assert str(tmp_path / "bucket") in tiers.refused(Daemon(tmp_path / "new", bucket))
 
@@ -55,8 +55,8 @@ def test_a_copied_host_is_refused_and_the_bucket_keeps_one_history(tmp_path: Pat
         said = tiers.refused(Daemon(tmp_path / "copy" / "data", bucket))
         assert "claim" in said
         traffic.produce_confluent(tierd.address, "t", sent[2000:])
-        tierd.verb("copy", "--wait", "--roll")
-        tierd.verb("evict")
+        tiers.copy(tierd, roll=True)
+        tiers.evict(tierd)
         assert traffic.digest(traffic.consume_confluent(tierd.address, "t", 0, 3000)) == traffic.digest(sent)
         assert tierd.status()["claim"] == "held"
 

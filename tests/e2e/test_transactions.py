@@ -11,7 +11,7 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as KafkaPythonPartition
 from kafka.structs import OffsetAndMetadata
 
-from kit import kafka, tools, traffic
+from kit import kafka, tiers, tools, traffic
 from kit.daemon import Daemon, running
 from kit.golden import golden
 from kit.transactions import SMALL, Copier, committed_offset, producer, read, values, write
@@ -101,7 +101,7 @@ def to_the_bucket(tierd: Daemon, topic: str, *, pinned: str = "") -> dict[str, A
     """As much as may leave the disk; *pinned*: why not all of it."""
     done = tierd.verb("copy", "--wait", "--roll", expect=3 if pinned else 0)
     assert pinned in done.stderr
-    tierd.verb("evict")
+    tiers.evict(tierd)
     return tierd.partition(topic)
 
 
@@ -116,8 +116,8 @@ def test_both_tiers_show_the_same_to_whoever_reads_committed(tierd: Daemon) -> N
     before = read(tierd.address, "tiers")
     assert [value for _, _, value in before] == seen
     everything = read(tierd.address, "tiers", committed=False)
-    tierd.verb("copy", "--wait")
-    tierd.verb("evict")
+    tiers.copy(tierd)
+    tiers.evict(tierd)
     row = tierd.partition("tiers")
     assert 97 < row["local_start"] < row["log_end"], row
     assert read(tierd.address, "tiers") == before

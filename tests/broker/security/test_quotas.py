@@ -157,6 +157,12 @@ def test_what_is_made_is_counted(broker: Running) -> None:
         answer = client.call(ApiKey.DELETE_TOPICS, 4, topic_names=["one"], timeout=5000)
         assert answer.responses[0].error_code == ErrorCode.NONE  # old clients are made to pause only
         assert ms(answer.throttle_time) > 0
+        answer = client.call(ApiKey.METADATA, 12, topics=None, allow_auto_topic_creation=True)
+        assert ms(answer.throttle_time) == 0
+        mentioned = [{"name": f"new{number}", "topic_id": None} for number in range(3)]
+        answer = client.call(ApiKey.METADATA, 12, topics=mentioned, allow_auto_topic_creation=True)
+        assert {topic.error_code for topic in answer.topics} == {ErrorCode.NONE}
+        assert ms(answer.throttle_time) > 0
 
 
 def test_a_client_that_leaves_in_its_pause_leaves_nothing(broker: Running) -> None:

@@ -11,8 +11,15 @@ from tierd.wire.api import ApiKey
 from tierd.wire.errors import ErrorCode
 from tierd.wire.header import RequestHeader
 
-STRICT_FROM: Final = {int(ApiKey.CREATE_TOPICS): 6, int(ApiKey.DELETE_TOPICS): 5, int(ApiKey.CREATE_PARTITIONS): 3}
-"""Clients of older versions do not know the refusal: they pause instead."""
+_NEVER: Final = 1 << 15
+STRICT_FROM: Final = {
+    int(ApiKey.CREATE_TOPICS): 6,
+    int(ApiKey.DELETE_TOPICS): 5,
+    int(ApiKey.CREATE_PARTITIONS): 3,
+    int(ApiKey.METADATA): _NEVER,
+}
+"""Clients of older versions do not know the refusal: they pause instead; so do those who make topics by mentioning
+them."""
 _REFUSED: Final[Fields] = {
     "error_code": ErrorCode.THROTTLING_QUOTA_EXCEEDED,
     "error_message": "The throttling quota has been exceeded.",
@@ -42,6 +49,7 @@ class Mutations:
                 table[ApiKey.CREATE_PARTITIONS], self._grown, "results", lambda row: {"name": row.name, **_REFUSED}
             ),
             ApiKey.DELETE_TOPICS: self._counted(table[ApiKey.DELETE_TOPICS], self._removed, "responses", _not_removed),
+            ApiKey.METADATA: self._mentioned(table[ApiKey.METADATA]),
         }
 
     def _counted(
@@ -59,6 +67,20 @@ class Mutations:
             )
             answer = await handler(header, changed(request, **{field: tuple(allowed)}))
             return {**answer, rows: [*answer[rows], *map(refused, not_now)]}
+
+        return counted
+
+    def _mentioned(self, handler: Handler) -> Handler:
+        """Metadata: what it has made is counted afterwards."""
+
+        async def counted(header: RequestHeader, request: Any) -> Answer:
+            limited = self._quotas.any and request.topics
+            absent = {row.name for row in request.topics if self._partitions.topic(row.name) is None} if limited else ()
+            answer: Answer = await handler(header, request)
+            for row in answer["topics"] if absent else ():
+                if row["name"] in absent and not row["error_code"]:
+                    self._quotas.take(len(row["partitions"]), header.session, header.client_id, strict=False)
+            return answer
 
         return counted
 

@@ -27,6 +27,7 @@ _I32: Final = struct.Struct(">i")
 _LIMITS: Final = struct.Struct(">ii")  # Fetch: min bytes, max bytes
 _PRODUCE, _FETCH, _API_VERSIONS = int(ApiKey.PRODUCE), int(ApiKey.FETCH), int(ApiKey.API_VERSIONS)
 _FETCH_WITHOUT_REPLICA = 15
+_ERROR_BYTES: Final = 2
 _PERCENT_OF_A_SECOND: Final = 100.0
 
 
@@ -75,7 +76,7 @@ class Throttle:
         elif key == _FETCH and reply is not None:
             pause_ms = self._quotas.used(Key.FETCHED, _size_bytes(reply), *who)
         elif key in STRICT_FROM:
-            pause_ms = used.debt_ms if header.version >= STRICT_FROM[key] else self._debt_ms(header)
+            pause_ms = self._pause_of_mutations(used)
         if key != _API_VERSIONS:
             pause_ms = max(pause_ms, self._quotas.used(Key.REQUESTS, used.time_s * _PERCENT_OF_A_SECOND, *who))
         if pause_ms == 0:
@@ -84,6 +85,14 @@ class Throttle:
         self._counters.throttled_ms += pause_ms
         used.connection.pause(pause_ms / 1000)
         return reply if reply is None else told(key, header.version, reply, pause_ms)
+
+    def _pause_of_mutations(self, used: "_Used") -> int:
+        """Of who was refused, who made too much at once, or who made anything by mentioning it."""
+        header = used.header
+        if header.version >= STRICT_FROM[header.api_key]:
+            return used.debt_ms
+        debt_ms = self._debt_ms(header)
+        return debt_ms if header.api_key != ApiKey.METADATA or debt_ms > used.debt_ms else 0
 
 
 @dataclass(slots=True)
@@ -157,10 +166,14 @@ def _throttle_at(api_key: int, version: int) -> int | None:
     if api_key == _PRODUCE:
         tags = 1 if is_flexible(api_key, version) else 0
         return -_I32.size - tags if version >= 1 else None
-    first = shapes(load_response_schema(api_key, version))[:1]
-    if not first or first[0].name != "throttle_time":
-        return None
-    return LENGTH_BYTES + _I32.size + (1 if has_flexible_header(api_key, version) else 0)
+    at = LENGTH_BYTES + _I32.size + (1 if has_flexible_header(api_key, version) else 0)
+    for shape in shapes(load_response_schema(api_key, version)):
+        if shape.name == "throttle_time":
+            return at
+        if shape.kafka_type != "error_code":
+            return None
+        at += _ERROR_BYTES
+    return None
 
 
 def _size_bytes(reply: Reply) -> int:

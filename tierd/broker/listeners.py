@@ -1,9 +1,10 @@
 """The listeners of the settings: what each shows and asks, where it listens, what its clients are told."""
 
 import logging
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from tierd.base.clock import Clock
+from tierd.base.errors import TierdError
 from tierd.broker.counters import Counters
 from tierd.broker.entrances import Entrance
 from tierd.broker.sasl.mechanisms import SaslSide, tokens_of
@@ -14,6 +15,9 @@ from tierd.broker.tls.contexts import TlsSide
 from tierd.config.listeners import Endpoint
 from tierd.config.model import Settings
 from tierd.remote.renewal import Renewal
+
+if TYPE_CHECKING:
+    from tierd.broker.sasl.tokens import Tokens
 
 log = logging.getLogger(__name__)
 
@@ -31,12 +35,12 @@ class Listeners:
         self._entrances = [
             Entrance(
                 name,
-                TlsSide(endpoint.tls) if endpoint.speaks_tls else None,
+                TlsSide(endpoint.tls, names=not endpoint.asks_sasl) if endpoint.speaks_tls else None,
                 sasl(endpoint) if endpoint.asks_sasl else None,
             )
             for name, endpoint in self._endpoints.items()
         ]
-        self._renewals = [renewal for entrance in self._entrances for renewal in _renewals(entrance)]
+        self._renewal = Renewal([file for part in self._renewable for file in part.files], self._renew)
         self.addresses: dict[str, tuple[str, int]] = {}
         """Where each really listens, once it does; the first is that of `listener.address`."""
 
@@ -49,16 +53,29 @@ class Listeners:
             log.info("listening", extra=facts)
             if entrance.sasl is not None and entrance.sasl.asks_password and entrance.sasl.users.nobody():
                 log.warning("nobody can log in yet: tierd users add NAME", extra={"listener": entrance.name})
-        for renewal in self._renewals:
-            renewal.start()
-            renewal.look()  # logs may have been opened for minutes since the files were read
+        self._renewal.start()
+        self._renewal.look()  # logs may have been opened for minutes since the files were read
         return self.addresses[self._entrances[0].name]
 
     def close(self) -> None:
         """Look after no files any more; the server closes what it has opened."""
-        for renewal in self._renewals:
-            renewal.close()
-        self._renewals.clear()
+        self._renewal.close()
+
+    @property
+    def _renewable(self) -> "list[TlsSide | Tokens]":
+        found: list[TlsSide | Tokens] = [one.tls for one in self._entrances if one.tls is not None]
+        return [*found, *(one.sasl.tokens for one in self._entrances if one.sasl is not None and one.sasl.tokens)]
+
+    def _renew(self) -> None:
+        """Any thread: all that can be. Raises TierdError with what cannot."""
+        wrong: dict[str, None] = {}
+        for part in self._renewable:
+            try:
+                part.renew()
+            except TierdError as error:
+                wrong[str(error)] = None
+        if wrong:
+            raise TierdError("; ".join(wrong))
 
     @property
     def expiries_ms(self) -> dict[str, int]:
@@ -70,10 +87,3 @@ class Listeners:
         known = name if name in self.addresses else self._entrances[0].name
         told = self._endpoints[known].advertise(self.addresses[known][1])
         return told.host, told.port
-
-
-def _renewals(entrance: Entrance) -> Iterator[Renewal]:
-    if entrance.tls is not None:
-        yield Renewal(entrance.tls.files, entrance.tls.renew)
-    if entrance.sasl is not None and entrance.sasl.tokens is not None:
-        yield Renewal([entrance.sasl.tokens.file], entrance.sasl.tokens.renew)

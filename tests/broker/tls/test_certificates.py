@@ -11,7 +11,8 @@ from broker.tls.secure import refused, secured, serving, side, until
 from kit.certificates import Authority, Signed
 from tierd.base.errors import StartRefused
 from tierd.broker.connection import Answer, Connection
-from tierd.broker.tls.contexts import BadCertificates
+from tierd.broker.tls.contexts import BadCertificates, TlsSide
+from tierd.config.listeners import Tls
 
 
 @pytest.mark.parametrize("least", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
@@ -81,6 +82,25 @@ def test_renewed_files_are_for_the_next_connection(authority: Authority, tmp_pat
                 assert subject(later) == "second"
             writer.write(framed(b"still there"))
             assert await answer_of(reader) == b"still there"
+
+    run(scenario())
+
+
+def test_names_of_certificates_do_not_matter_where_sasl_says_who_it_is(authority: Authority, own: Signed) -> None:
+    async def scenario() -> None:
+        settings = Tls(
+            certificate=own.certificate,
+            key=own.key,
+            ca=authority.file,
+            client_auth="required",
+            mapping_rules="RULE:^nobody$/x/",
+        )
+        for names, failed in ((True, 1), (False, 0)):
+            async with serving(echo, TlsSide(settings, names=names)) as (served, _, port):
+                async with secured(port, authority.client(authority.sign("alice"))) as (reader, writer):
+                    writer.write(framed(b"a"))
+                    assert await reader.read(5) == (b"" if names else framed(b"a"))
+                assert served.counters.handshakes_failed == failed
 
     run(scenario())
 

@@ -1,7 +1,7 @@
 """What a listener asks of its clients by SASL: mechanisms, times, and where passwords and keys are."""
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tierd.base.clock import Clock
 from tierd.base.logs import Doubling
@@ -12,9 +12,14 @@ from tierd.broker.sasl.scram import Mechanism, ScramExchange
 from tierd.broker.sasl.users import Users
 from tierd.broker.security.audit import Audit
 from tierd.config.listeners import MECHANISMS, Sasl
+from tierd.config.topic import DAY_MS
 
 if TYPE_CHECKING:
     from tierd.broker.sasl.tokens import Tokens
+
+
+_LONGEST_MS: Final = 3650 * DAY_MS
+"""A token may name a time that no calendar has."""
 
 
 def tokens_of(settings: Sasl) -> "Tokens | None":
@@ -66,5 +71,5 @@ class SaslSide:
     def lifetime_ms(self, expires_ms: int | None) -> int | None:
         """How long a client that is authenticated now may go on; None: for ever."""
         most = self.settings.max_reauth_ms or None
-        left = None if expires_ms is None else max(expires_ms - self.clock.now_ms(), 0)
+        left = None if expires_ms is None else min(max(expires_ms - self.clock.now_ms(), 0), _LONGEST_MS)
         return min((one for one in (most, left) if one is not None), default=None)

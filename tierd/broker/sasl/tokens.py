@@ -37,6 +37,7 @@ class Bearer:
 
     user: str
     expires_ms: int
+    """Wall clock, with the skew that it is granted."""
 
 
 class Tokens:
@@ -46,17 +47,21 @@ class Tokens:
         """Raises StartRefused when the file is of no use."""
         assert settings.jwks is not None
         self._settings = settings
-        self.file = settings.jwks
+        self._file = settings.jwks
         audience = [one.strip() for one in (settings.audience or "").split(",")]
         self._audience = [one for one in audience if one] or None
         try:
-            self._keys = read_keys(self.file)
+            self._keys = read_keys(self._file)
         except BadKeys as error:
             raise StartRefused(f"no OAUTHBEARER: {error}") from error
 
+    @property
+    def files(self) -> list[Path]:
+        return [self._file]
+
     def renew(self) -> None:
         """Any thread. Raises BadKeys; then nothing has changed."""
-        self._keys = read_keys(self.file)
+        self._keys = read_keys(self._file)
 
     def check(self, token: str) -> Bearer:
         """Raises TokenRefused."""
@@ -77,7 +82,7 @@ class Tokens:
         user = claims.get(claim)
         if not isinstance(user, str) or not user:
             raise TokenRefused(f"the claim {claim} names nobody")
-        return Bearer(user, int(claims["exp"]) * 1000)
+        return Bearer(user, (int(claims["exp"]) + settings.clock_skew_s) * 1000)
 
     def _key_for(self, header: dict[str, Any]) -> jwt.PyJWK:
         """By its id; a token without one is signed with the only key."""

@@ -19,8 +19,9 @@ class BadCertificates(TierdError):
 class TlsSide:
     """`context` is for connections that come now; those that are open keep theirs."""
 
-    def __init__(self, settings: Tls) -> None:
-        """Raises StartRefused when the files are of no use."""
+    def __init__(self, settings: Tls, *, names: bool = True) -> None:
+        """*names*: certificates of clients say who they are. Raises StartRefused when the files are of no use."""
+        self._names = names
         self._settings = settings
         self.context: ssl.SSLContext
         self.expires_ms: int
@@ -39,11 +40,14 @@ class TlsSide:
 
     def renew(self) -> None:
         """Any thread. Raises BadCertificates; then nothing has changed."""
-        self.context, self.expires_ms = make_context(self._settings), _expires_ms(self._settings)
+        try:
+            self.context, self.expires_ms = make_context(self._settings), _expires_ms(self._settings)
+        except (OSError, ValueError) as error:  # a file went or changed while it was looked at
+            raise BadCertificates(f"{self._settings.certificate}: {error}") from error
 
     def principal(self, sock: ssl.SSLSocket) -> Principal:
         """Whose certificate the client has shown. Raises NoName."""
-        shown = sock.getpeercert(binary_form=True) if self._settings.client_auth != "none" else None
+        shown = sock.getpeercert(binary_form=True) if self._names else None
         if shown is None:
             return ANONYMOUS
         from tierd.broker.tls.identity import principal_of  # heavy, and only for certificates of clients

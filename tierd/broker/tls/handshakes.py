@@ -84,12 +84,11 @@ class Handshakes:
             self._loop.call_soon(self._turn)
 
     def _turn(self) -> None:
-        one = self._ready[0]
-        if one in self._open:
-            self._step(one)
-        self._ready.popleft()
+        one = self._ready.popleft()
         if self._ready:
             self._loop.call_soon(self._turn)
+        if one in self._open:
+            self._step(one)
 
     def _step(self, one: Handshake) -> None:
         try:

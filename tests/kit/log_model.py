@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from tierd.storage.batch import encode_batch, parse_header
+from tierd.storage.header import TRANSACTIONAL
 from tierd.storage.log import Log
 from tierd.storage.records import Record, iter_records
 
@@ -18,6 +19,9 @@ class Sent:
     sequence: int
     first: int
     next_offset: int
+    commit: bool | None = None
+    """Of the end of a transaction: how it ends."""
+    transactional: bool = False
 
     def again(self) -> memoryview:
         return memoryview(bytearray(self.raw))
@@ -29,13 +33,62 @@ class Sent:
 
 
 def client_batch(
-    keys: Iterable[int], *, size: int, at_ms: int, codec: int, producer: int | None, sequence: int
+    keys: Iterable[int],
+    *,
+    size: int,
+    at_ms: int,
+    codec: int,
+    producer: int | None,
+    sequence: int,
+    epoch: int = 0,
+    transactional: bool = False,
 ) -> bytes:
     """Records of the given keys, a millisecond apart."""
     records = [Record(i, at_ms + i, b"k%d" % key, b"v" * size) for i, key in enumerate(keys)]
     if producer is None:
         return encode_batch(records, codec=codec)
-    return encode_batch(records, codec=codec, producer_id=producer, producer_epoch=0, base_sequence=sequence)
+    return encode_batch(
+        records,
+        codec=codec,
+        producer_id=producer,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+        attributes=TRANSACTIONAL if transactional else 0,
+    )
+
+
+@dataclass(slots=True)
+class Transactions:
+    """What follows from all that was sent."""
+
+    open: dict[int, int] = field(default_factory=dict)
+    """Producer -> offset of the first batch."""
+    epochs: dict[int, int] = field(default_factory=dict)
+    sequences: dict[int, int] = field(default_factory=dict)
+    """What comes next."""
+    ended: list[tuple[int, int, int, bool]] = field(default_factory=list)
+    """Marker, first offset, producer, whether it was aborted."""
+    data: dict[int, list[range]] = field(default_factory=dict)
+    """Marker -> offsets of its transaction; those of open ones under the negated producer."""
+
+    def take(self, sent: Sent) -> None:
+        producer = sent.producer
+        assert producer is not None
+        if sent.commit is None:
+            self.open.setdefault(producer, sent.first)
+            self.sequences[producer] = sent.sequence + sent.next_offset - sent.first
+            self.data.setdefault(-producer, []).append(range(sent.first, sent.next_offset))
+        else:
+            self.ended.append((sent.first, self.open.pop(producer), producer, not sent.commit))
+            self.epochs[producer], self.sequences[producer] = self.epochs.get(producer, 0) + 1, 0
+            self.data[sent.first] = self.data.pop(-producer)
+
+    @property
+    def aborted(self) -> list[tuple[int, int, int]]:
+        return [(marker, first, producer) for marker, first, producer, aborted in self.ended if aborted]
+
+    def aborted_offsets(self) -> set[int]:
+        return {offset for marker, _, _ in self.aborted for span in self.data[marker] for offset in span}
 
 
 @dataclass
@@ -57,11 +110,22 @@ class Model:
     """Where log start is about to go."""
     doubtful: frozenset[int] = frozenset()
     """Records that a cleaning under way may have taken."""
+    _known: tuple[object, Transactions] | None = None
+    """What follows from `sent`, and from what of it."""
 
     # -- what is done: told before, and after it has been done --
 
-    def sending(self, raw: bytes, producer: int | None, sequence: int) -> Sent:
-        self.under_way = Sent(raw, producer, sequence, self.end, self.end + parse_header(raw).count)
+    def sending(
+        self,
+        raw: bytes,
+        producer: int | None,
+        sequence: int,
+        *,
+        commit: bool | None = None,
+        transactional: bool = False,
+    ) -> Sent:
+        stop = self.end + parse_header(raw).count
+        self.under_way = Sent(raw, producer, sequence, self.end, stop, commit, transactional)
         return self.under_way
 
     def appended(self) -> None:
@@ -75,9 +139,14 @@ class Model:
 
     def cleaning(self, start: int, first_dirty: int, stop: int) -> None:
         """Keys are taken from [first_dirty, stop), records out of [start, stop)."""
-        latest = {record.key: offset for offset, record in self.records.items() if first_dirty <= offset < stop}
+        markers, aborted = self.markers(), self.transactions().aborted_offsets()
+        data = {offset: record for offset, record in self.records.items() if offset not in markers}
+        kept = {offset: record for offset, record in data.items() if offset not in aborted}
+        latest = {record.key: offset for offset, record in kept.items() if first_dirty <= offset < stop}
         self.doubtful = frozenset(
-            offset for offset, record in self.records.items() if start <= offset < latest.get(record.key, -1)
+            offset
+            for offset, record in data.items()
+            if start <= offset < (stop if offset in aborted else latest.get(record.key, -1))
         )
 
     def cleaned(self) -> None:
@@ -90,6 +159,25 @@ class Model:
     def skip_to(self, log_start: int) -> None:
         """A log that has lost records which nobody may read any more goes on behind them."""
         self.end = max(self.end, log_start)
+
+    # -- transactions --
+
+    def transactions(self) -> Transactions:
+        seen = len(self.sent), self.sent[-1] if self.sent else None, frozenset(self.strangers)
+        if self._known is None or self._known[0] != seen:
+            found = Transactions()
+            for sent in self.sent:
+                if (sent.transactional or sent.commit is not None) and sent.producer not in self.strangers:
+                    found.take(sent)
+            self._known = seen, found
+        return self._known[1]
+
+    def markers(self) -> set[int]:
+        return {sent.first for sent in self.sent if sent.commit is not None}
+
+    @property
+    def stable(self) -> int:
+        return min(max(min(self.transactions().open.values(), default=self.end), self.log_start), self.end)
 
     # -- what a producer may expect --
 
@@ -135,6 +223,9 @@ class Model:
         lasting = [sent for sent in self.sent if sent.first < promised or sent.first in bases]
         unseen = {sent.producer for sent in self.sent if promised <= sent.first < log.local_start}
         self.strangers |= unseen - {None, *(sent.producer for sent in lasting if sent.first >= log.local_start)}
+        there = {sent.first for sent in lasting}  # of what is lost inside, a snapshot behind it may tell
+        inside = {sent.producer for sent in self.sent if sent.first < log.log_end and sent.first not in there}
+        self.strangers |= inside - {None}
         self.sent = lasting
         self.end, self.doubtful = log.log_end, frozenset()
         if lost:

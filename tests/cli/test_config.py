@@ -1,6 +1,7 @@
 """`tierd config check` and `show`."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,18 @@ def test_check_says_yes(capsys: pytest.CaptureFixture[str], file: Path) -> None:
     strange = tierd(capsys, "config", "check", "-c", file, "--set", "remote.url=s3://b/x")
     assert (strange.code, strange.out) == (0, "the settings are right\n")
     assert 'caution: remote.url = "s3://b/x"' in strange.err
+
+
+def test_listeners_are_shown_without_their_secrets(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "tierd.toml"
+    said = 'security.protocol = "SASL_PLAINTEXT"\nssl.key.password = "hush"'
+    file.write_text(f'data = "d"\n[listener]\n{said}\n[listeners.OTHER]\naddress = "127.0.0.1:9093"\n{said}')
+    shown = tierd(capsys, "config", "show", "-c", file).out
+    assert "listener.ssl.key.password" in shown
+    assert re.search(r"listeners\.OTHER\.security\.protocol += SASL_PLAINTEXT", shown)
+    assert json.loads(tierd(capsys, "config", "show", "-c", file, "--json").out)["listeners.OTHER.ssl.key.password"]
+    for more in ((), ("--json",), ("--effective",)):
+        assert "hush" not in tierd(capsys, "config", "show", "-c", file, *more).out
 
 
 def test_check_looks_into_the_files_of_listeners(

@@ -54,7 +54,8 @@ def test_rights(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
                 assert rights.may_read(f"t{topic}")
                 assert rights.may_write(f"t{topic}")
             assert max(len(rights._known), len(rights.read), len(rights.write)) <= 10
-        assert len(held._rights) <= 10
+        assert len(held._rights) <= len(held._seen) <= 10
+        assert held.rights(session(5)) is held.rights(session(5)), "equal sessions share what is known"
 
     run(scenario())
 

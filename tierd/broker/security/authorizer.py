@@ -45,17 +45,30 @@ class Authorizer:
         self._ongoing = Ongoing()
         self.acls: frozenset[Acl] = frozenset(map(Acl.of_row, registry.acls()))
         self._rights: dict[Session, Rights] = {}
+        self._seen: dict[int, tuple[Session, Rights]] = {}
+        """By the session's object, which is quicker to find than its value, and is kept here so that no other gets its
+        place in memory."""
         self._rules = self._indexed(self.acls)
 
     def rights(self, session: Session) -> Rights:
         """What the client of this session may do, now."""
+        known = self._seen.get(id(session))
+        return self._learn(session) if known is None else known[1]
+
+    def _learn(self, session: Session) -> Rights:
+        """What equal sessions may do is found out once."""
+        if len(self._seen) >= _MOST_CLIENTS:
+            self._forget()
         found = self._rights.get(session)
         if found is None:
-            if len(self._rights) >= _MOST_CLIENTS:
-                self._rights.clear()
             everything = session.principal in self._super_users
             found = self._rights[session] = Rights(self._rules, session, everything=everything)
+        self._seen[id(session)] = session, found
         return found
+
+    def _forget(self) -> None:
+        self._seen.clear()
+        self._rights.clear()
 
     def asking(self, header: RequestHeader) -> Asking:
         """What the sender of this request may do."""
@@ -98,7 +111,7 @@ class Authorizer:
         acls = (self.acls | new) - gone
         self._rules = await asyncio.to_thread(self._indexed, acls)
         self.acls = acls
-        self._rights.clear()
+        self._forget()
 
     def _indexed(self, acls: Collection[Acl]) -> Rules:
         return Rules(acls, allow_without=self._allow_without)

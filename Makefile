@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 RUN := $(VENV)/bin/python
+WORKERS ?= 3
 READY := $(VENV)/.tierd-ready
 
 .PHONY: demo test check full chaos bench peers fuzz docs package clean
@@ -9,9 +10,11 @@ READY := $(VENV)/.tierd-ready
 demo: $(READY)
 	$(RUN) -m tierd demo --mib 256
 
-# Python's own debug allocator, a part of -X dev, would watch over other people's C code for a sixth of the time
+# One worker more than two cores: most tests wait for a disk, a start or a clock half of their time. Python's own debug allocator,
+# a part of -X dev, would watch over other people's C code for a sixth of the time.
 test: check
-	PYTHONMALLOC=default $(RUN) -X dev -m pytest -q -m "not full and not chaos"
+	PYTHONMALLOC=default $(RUN) -X dev -m pytest -q -m "not full and not chaos" --tx "$(WORKERS)*popen//python=$(RUN) -X dev" \
+		--dist loadfile --no-loadscope-reorder
 
 check: $(READY)
 	$(VENV)/bin/ruff check .
@@ -30,13 +33,13 @@ chaos: $(READY)
 bench: $(READY)
 	$(RUN) -m bench
 
-# other clients' own test suites; their sources are looked for in the folder CHECKOUTS
-peers: $(READY)
-	PYTHONPATH=tests $(RUN) -m peers $(if $(CHECKOUTS),--checkouts $(CHECKOUTS)) $(SUITES)
 # ten million hostile requests into the parser, a million over sockets, from other dice than those of `make test`
 fuzz: $(READY)
 	$(RUN) -m pytest -q -m full --timeout 7200 tests/wire/test_mutations.py tests/broker/test_fuzz.py
 
+# other clients' own test suites; their sources are looked for in the folder CHECKOUTS
+peers: $(READY)
+	PYTHONPATH=tests $(RUN) -m peers $(if $(CHECKOUTS),--checkouts $(CHECKOUTS)) $(SUITES)
 
 docs: $(READY)
 	$(RUN) docs/generate.py

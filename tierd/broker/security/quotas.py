@@ -16,6 +16,8 @@ MOST_ENTITIES: Final = 20_000
 _MOST_CLIENTS: Final = 10_000
 """Of whom is remembered what they have used, and which limit counts for them."""
 
+_Asked = tuple[Key, str, str]
+"""What of, user, client id."""
 Change = tuple[Entity, Mapping[str, float | None]]
 """New values by key; None: none any more."""
 
@@ -33,7 +35,7 @@ class Quotas:
         self._number, self._window_ms = windows, window_s * 1000
         self._changing = asyncio.Lock()
         self._ongoing = Ongoing()
-        self._known: dict[tuple[Key, str, str], Limit | None] = {}
+        self._known: dict[_Asked, tuple[Limit | None, Windows | None]] = {}
         self._used: dict[tuple[Key, str | None, str | None], Windows] = {}
         self._buckets: dict[tuple[str | None, str | None], Bucket] = {}
         limits: dict[Entity, dict[str, float]] = {}
@@ -79,11 +81,11 @@ class Quotas:
         """Note that a client has used so much more of *key*; how long it is to pause, in ms."""
         if key not in self._in_force:
             return 0
-        limit = self._limit(key, session, client_id)
-        if limit is None:
+        asked = key, session.principal.name, client_id or ""
+        limit, windows = self._known.get(asked) or self._learn(asked)
+        if limit is None or windows is None:
             return 0
-        now_ms = self._clock.monotonic_ms()
-        pause_ms = self._of(key, limit, now_ms).add(amount, limit.per_s, now_ms)
+        pause_ms = windows.add(amount, limit.per_s, self._clock.monotonic_ms())
         return min(pause_ms, self._window_ms) if key is Key.REQUESTS else pause_ms
 
     def most(self, key: Key, session: Session, client_id: str | None) -> int | None:
@@ -117,17 +119,19 @@ class Quotas:
 
     def _limit(self, key: Key, session: Session, client_id: str | None) -> Limit | None:
         asked = key, session.principal.name, client_id or ""
-        if asked in self._known:
-            return self._known[asked]
+        return (self._known.get(asked) or self._learn(asked))[0]
+
+    def _learn(self, asked: _Asked) -> "tuple[Limit | None, Windows | None]":
         if len(self._known) >= _MOST_CLIENTS:
             self._known.clear()
-        found = self._known[asked] = limit_of(self.limits, *asked)
+        limit = limit_of(self.limits, *asked)
+        found = self._known[asked] = limit, None if limit is None else self._of(asked[0], limit)
         return found
 
-    def _of(self, key: Key, limit: Limit, now_ms: int) -> Windows:
+    def _of(self, key: Key, limit: Limit) -> Windows:
         place = key, *limit.whose
         found = self._used.pop(place, None) or Windows(self._number, self._window_ms)
-        self._used[place] = found  # Behind all others: those in front were not used for longest.
+        self._used[place] = found  # Behind all others: those in front were not asked for since longest.
         if len(self._used) > _MOST_CLIENTS:
             self._used.pop(next(iter(self._used)))
         return found

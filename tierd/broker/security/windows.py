@@ -7,30 +7,38 @@ from collections import deque
 class Windows:
     """Amounts of the last *number* windows of *window_ms* each. A window begins with the first amount in it."""
 
-    __slots__ = ("_number", "_samples", "_total", "_window_ms")
+    __slots__ = ("_kept_ms", "_least_span_ms", "_samples", "_total", "_window_ms")
 
     def __init__(self, number: int, window_ms: int) -> None:
-        self._number = number
         self._window_ms = window_ms
+        self._kept_ms = number * window_ms
+        self._least_span_ms = max(number - 1, 1) * window_ms
         self._samples: deque[list[float]] = deque()
         """Begin and amount of each."""
         self._total = 0.0
 
     def add(self, amount: float, most_per_s: float, now_ms: int) -> int:
         """How long nothing more may come until the rate is down at *most_per_s*, in ms; 0: it is below."""
-        samples, expired_ms = self._samples, now_ms - self._number * self._window_ms
-        while samples and samples[0][0] <= expired_ms:
-            self._total -= samples.popleft()[1]
-        if not samples:
-            self._total = 0.0  # what rounding has left
+        samples = self._samples
+        if samples and samples[0][0] <= now_ms - self._kept_ms:
+            self._forget(now_ms - self._kept_ms)
         if samples and now_ms - samples[-1][0] < self._window_ms:
             samples[-1][1] += amount
         else:
             samples.append([now_ms, amount])
         self._total += amount
-        span_ms = max(now_ms - samples[0][0], (self._number - 1) * self._window_ms, self._window_ms)
+        if self._total * 1000 <= most_per_s * self._least_span_ms:
+            return 0
+        span_ms = max(now_ms - samples[0][0], self._least_span_ms)
         rate = self._total * 1000 / span_ms
         return math.ceil((rate - most_per_s) / most_per_s * span_ms) if rate > most_per_s else 0
+
+    def _forget(self, expired_ms: int) -> None:
+        samples = self._samples
+        while samples and samples[0][0] <= expired_ms:
+            self._total -= samples.popleft()[1]
+        if not samples:
+            self._total = 0.0  # what rounding has left
 
 
 class Bucket:

@@ -318,7 +318,7 @@ class Coordinator:
 def test_a_transaction_that_has_ended_meanwhile_takes_no_more(
     broker: Running, held: Held, ongoing: int, error: ErrorCode
 ) -> None:
-    produce = broker.broker.server._serve._produce  # type: ignore[attr-defined]
+    produce = broker.broker.parts.produce
     produce._gate = ProduceGate(broker.partitions, Coordinator(ongoing))
     raw = batch(SHORT_RECORDS + 1, producer_id=1, producer_epoch=0, base_sequence=0, attributes=0x10)
     with Client(broker.address) as client:

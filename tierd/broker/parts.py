@@ -25,7 +25,8 @@ from tierd.broker.markers import Markers
 from tierd.broker.moves import Moves
 from tierd.broker.partitions import Partitions
 from tierd.broker.ports import Looker, RemoteTier, Worker
-from tierd.broker.produce import Late, Produce
+from tierd.broker.produce import Produce
+from tierd.broker.produce_work import Late
 from tierd.broker.producer_ids import ProducerIds
 from tierd.broker.registry import Registry
 from tierd.broker.remote_reads import RemoteReads

@@ -4,9 +4,8 @@ Where the topic asks for it the answer waits for the disk (`commits`), and where
 until somebody has done so beside the loop (`looking`); then, and only then, there is one to await.
 """
 
-import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from tierd.base.clock import Clock
@@ -14,32 +13,25 @@ from tierd.base.errors import TierdError
 from tierd.base.ids import TopicPartition
 from tierd.base.session import Session
 from tierd.broker.commits import Commits
-from tierd.broker.connection import Answer, CloseQuietly
+from tierd.broker.connection import Answer
 from tierd.broker.counters import Counters
-from tierd.broker.error_map import code_of, refused
+from tierd.broker.error_map import refused
 from tierd.broker.looking import Behind, TooMuchWaits
 from tierd.broker.partition import Partition
 from tierd.broker.partitions import Partitions
 from tierd.broker.ports import RemoteTier
 from tierd.broker.produce_gate import ProduceGate, Refusals
+from tierd.broker.produce_work import Answers, Late, Work
 from tierd.broker.security.authorizer import Authorizer
 from tierd.broker.security.guard_produce import denials, may_write, without
 from tierd.broker.transactions.ports import Question, Verifier
 from tierd.remote.view import ClaimState
-from tierd.storage.errors import AppendRefused, StorageFailed, TransactionRefused
+from tierd.storage.errors import AppendRefused, TransactionRefused
 from tierd.storage.look import LongLook, Look, Looking, look_briefly
 from tierd.wire.api import PRODUCE_SERVED_FROM
 from tierd.wire.errors import ErrorCode
 from tierd.wire.header import RequestHeader, parse_request_header
-from tierd.wire.primitives import TopicKey
-from tierd.wire.produce import (
-    PartitionProduced,
-    ProduceRequest,
-    decode_produce,
-    encode_produce_response,
-    keyed,
-    repeats,
-)
+from tierd.wire.produce import PartitionProduced, ProduceRequest, decode_produce, keyed, repeats
 from tierd.wire.produce_shape import ProduceShapes
 
 log = logging.getLogger(__name__)
@@ -48,8 +40,7 @@ _ATTRIBUTES_AT = 22  # second byte of the batch's attributes
 _CODEC_BITS = 0x07
 _ZSTD = 4
 _ZSTD_FROM = 7
-_ALL = -1
-_ACKS = (_ALL, 0, 1)
+_ACKS = (-1, 0, 1)
 
 _REFUSED = {
     ErrorCode.INVALID_TXN_STATE: "Partition was not added to the transaction",
@@ -57,13 +48,6 @@ _REFUSED = {
     ErrorCode.NOT_ENOUGH_REPLICAS: "the transaction's coordinator cannot be asked now",
     ErrorCode.INVALID_PRODUCER_ID_MAPPING: "Transactional records contained more than one producer ID",
 }
-
-Topics = list[tuple[str, list[PartitionProduced]]]
-Answers = Sequence[tuple[TopicKey, list[PartitionProduced]]]
-Committed = asyncio.Future[None]
-"""Done when the disk has what was appended."""
-Late = tuple[PartitionProduced, list[Committed]]
-"""What came of a batch that was not appended at once, and what its answer still waits for."""
 
 
 class Produce:
@@ -91,10 +75,6 @@ class Produce:
         self._commits = commits
         self._gate = ProduceGate(partitions, verifier)
         self._behind = behind
-        self._waits: list[tuple[PartitionProduced, Committed]] = []
-        """Rows of the request in work whose batches must be on the disk before it is answered."""
-        self._late: list[tuple[PartitionProduced, asyncio.Future[Late]]] = []
-        """Rows of the request in work that only hold the place of what is to come."""
 
     def __call__(
         self,
@@ -131,13 +111,11 @@ class Produce:
     def _answer(
         self, header: RequestHeader, request: ProduceRequest, refusals: Refusals
     ) -> bytes | Coroutine[Any, Any, bytes | None] | None:
-        version = header.version
-        stop = self._refuse_all(request.acks, version)
+        work = Work(header.version, request.acks, request.transactional_id, self._clock.now_ms())
+        stop = self._refuse_all(work)
         if stop is None and repeats(request):
             stop = ErrorCode.INVALID_REQUEST  # No batch may be dropped whose partition is then acknowledged.
-        now_ms = self._clock.now_ms()
-        topics: Topics = []
-        failed = bool(request.unknown)
+        topics: list[tuple[str, list[PartitionProduced]]] = []
         for name, wanted in request.topics:
             rows = []
             gone = request.ids is not None and self._partitions.names.get(request.ids[name]) != name
@@ -149,25 +127,18 @@ class Produce:
                 elif refusals and (refusal := refusals.get(TopicPartition(name, index))) is not None:
                     row = PartitionProduced(index, refusal, message=_REFUSED.get(refusal))
                 else:
-                    row = self._append(name, index, records, request.transactional_id, version, now_ms, request.acks)
-                failed = failed or row.error != 0
+                    row = self._append(work, name, index, records)
                 rows.append(row)
             topics.append((name, rows))
         answers = topics if request.ids is None else keyed(request, topics)
-        if self._waits or self._late:
-            return self._later(header.correlation_id, version, answers, request.acks)
-        if request.acks == 0:
-            if failed:
-                raise CloseQuietly
-            return None
-        return encode_produce_response(header.correlation_id, version, answers)
+        return self._now_or_later(work, header.correlation_id, answers)
 
-    def _later(
-        self, correlation_id: int, version: int, topics: Answers, acks: int
-    ) -> Coroutine[Any, Any, bytes | None]:
-        waits, self._waits = self._waits, []
-        late, self._late = self._late, []
-        return _answered(correlation_id, version, topics, waits, late, acks)
+    def _now_or_later(
+        self, work: Work, correlation_id: int, answers: Answers
+    ) -> bytes | Coroutine[Any, Any, bytes | None] | None:
+        if work.waits or work.late:
+            return work.answered(correlation_id, answers)
+        return work.answer(correlation_id, answers)
 
     def again(
         self, frame: memoryview, shapes: ProduceShapes, session: Session
@@ -177,44 +148,32 @@ class Produce:
         if found is None or self._claim_lost:
             return None
         shape, records = found
-        topic = shape.topic
+        topic, name = shape.topic, shape.transactional_id
         if shape.topic_id is not None and self._partitions.names.get(shape.topic_id) != topic:
             return None
         if self._authorizer is not None and not may_write(self._authorizer.rights(session), shape):
             return None
-        version, name = frame[3], shape.transactional_id
         if name is not None and not self._gate.goes_on(topic, shape.partition, records):
             return None
-        row = self._append(topic, shape.partition, records, name, version, self._clock.now_ms(), shape.acks)
-        if row.error or row.base_offset is None or row.log_start is None or self._waits:
+        work = Work(frame[3], shape.acks, name, self._clock.now_ms())
+        row = self._append(work, topic, shape.partition, records)
+        if row.error or row.base_offset is None or row.log_start is None or work.waits:
             header, _ = parse_request_header(frame)
-            topics: Answers = [(shape.topic_id or topic, [row])]
-            if self._waits or self._late:
-                return self._later(header.correlation_id, version, topics, shape.acks)
-            return encode_produce_response(header.correlation_id, version, topics)
+            return self._now_or_later(work, header.correlation_id, [(shape.topic_id or topic, [row])])
         return shape.answer(frame, row.base_offset, row.log_append_time_ms, row.log_start)
 
     @property
     def _claim_lost(self) -> bool:
         return self._tier is not None and self._tier.claim.state is ClaimState.LOST
 
-    def _refuse_all(self, acks: int, version: int) -> ErrorCode | None:
-        if version < PRODUCE_SERVED_FROM:
+    def _refuse_all(self, work: Work) -> ErrorCode | None:
+        if work.version < PRODUCE_SERVED_FROM:
             return ErrorCode.UNSUPPORTED_VERSION
-        if acks not in _ACKS:
+        if work.acks not in _ACKS:
             return ErrorCode.INVALID_REQUIRED_ACKS
         return ErrorCode.KAFKA_STORAGE_ERROR if self._claim_lost else None
 
-    def _append(
-        self,
-        topic: str,
-        index: int,
-        records: memoryview | None,
-        transactional_id: str | None,
-        version: int,
-        now_ms: int,
-        acks: int,
-    ) -> PartitionProduced:
+    def _append(self, work: Work, topic: str, index: int, records: memoryview | None) -> PartitionProduced:
         partition = self._partitions.get(topic, index)
         if partition is None:
             return PartitionProduced(index, self._partitions.missing(topic, index))
@@ -222,63 +181,48 @@ class Produce:
             return PartitionProduced(index, ErrorCode.INVALID_TOPIC_EXCEPTION, message="only the broker writes there")
         if records is None:
             return PartitionProduced(index, ErrorCode.INVALID_RECORD, message="records are null")
-        if version < _ZSTD_FROM and len(records) > _ATTRIBUTES_AT and records[_ATTRIBUTES_AT] & _CODEC_BITS == _ZSTD:
+        if work.version < _ZSTD_FROM and _codec(records) == _ZSTD:
             return PartitionProduced(index, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
         if partition in self._behind.last:
-            return self._put_behind(partition, records, None, transactional_id, version, now_ms, acks)
+            return self._put_behind(work, partition, records, None)
         try:
-            return self._write(partition, records, look_briefly, transactional_id is not None, now_ms, acks)
+            return self._write(work, partition, records, look_briefly)
         except LongLook as error:
-            return self._put_behind(partition, records, error.look, transactional_id, version, now_ms, acks)
+            return self._put_behind(work, partition, records, error.look)
 
     def _put_behind(
-        self,
-        partition: Partition,
-        records: memoryview,
-        look: Look | None,
-        transactional_id: str | None,
-        version: int,
-        now_ms: int,
-        acks: int,
+        self, work: Work, partition: Partition, records: memoryview, look: Look | None
     ) -> PartitionProduced:
         """Have the batch appended in its turn; the row holds its place."""
         topic, index = partition.name.topic, partition.name.partition
 
         async def append(batch: memoryview, looking: Looking) -> Late:
-            if transactional_id is not None:
+            if work.transactional_id is not None:
                 # Its transaction may have ended since: ask again. Nothing is awaited from there to the append.
-                refusal = await self._gate.refusal(transactional_id, topic, index, batch, version)
+                refusal = await self._gate.refusal(work.transactional_id, topic, index, batch, work.version)
                 if refusal is not None:
                     return PartitionProduced(index, refusal, message=_REFUSED.get(refusal)), []
             if self._partitions.get(topic, index) is not partition:
                 return PartitionProduced(index, self._partitions.missing(topic, index)), []
             if self._claim_lost:
                 return PartitionProduced(index, ErrorCode.KAFKA_STORAGE_ERROR), []
-            row = self._write(partition, batch, looking, transactional_id is not None, now_ms, acks)
-            waits, self._waits = self._waits, []
-            return row, [committed for _, committed in waits]
+            own = work.apart
+            row = self._write(own, partition, batch, looking)
+            return row, [committed for _, committed in own.waits]
 
         try:
             late = self._behind.put(partition, records, look, append)
         except TooMuchWaits as error:
             return PartitionProduced(index, ErrorCode.KAFKA_STORAGE_ERROR, message=str(error))
         row = PartitionProduced(index)
-        self._late.append((row, late))
+        work.puts_off(row, late)
         return row
 
-    def _write(
-        self,
-        partition: Partition,
-        records: memoryview,
-        looking: Looking,
-        transactional: bool,
-        now_ms: int,
-        acks: int,
-    ) -> PartitionProduced:
+    def _write(self, work: Work, partition: Partition, records: memoryview, looking: Looking) -> PartitionProduced:
         """Raises LongLook."""
-        logged, index = partition.log, partition.id.partition
+        logged, index, transactional = partition.log, partition.id.partition, work.transactional_id is not None
         try:
-            done = logged.append(records, now_ms=now_ms, in_transaction=transactional, looking=looking)
+            done = logged.append(records, now_ms=work.now_ms, in_transaction=transactional, looking=looking)
         except LongLook:
             raise
         except TransactionRefused as error:
@@ -293,37 +237,9 @@ class Produce:
         self._appended(partition)
         row = PartitionProduced(index, 0, done.first_offset, done.log_append_time_ms, logged.log_start)
         if logged.commits and logged.commit_due:
-            committed = self._commits.wait(partition)
-            if acks == _ALL or (acks and logged.settings.flush_messages is not None):
-                self._waits.append((row, committed))
+            work.waits_for(row, self._commits.wait(partition), always=logged.settings.flush_messages is not None)
         return row
 
 
-async def _answered(
-    correlation_id: int,
-    version: int,
-    topics: Answers,
-    waits: list[tuple[PartitionProduced, Committed]],
-    late: list[tuple[PartitionProduced, asyncio.Future[Late]]],
-    acks: int,
-) -> bytes | None:
-    """The answer once all of it is appended and the disk has it; what a failing disk has not is refused."""
-    final: dict[int, PartitionProduced] = {}
-    for row, coming in late:
-        try:
-            final[id(row)], committed_by = await coming
-            waits += [(row, committed) for committed in committed_by]
-        except (TierdError, OSError) as error:
-            final[id(row)] = PartitionProduced(row.partition, code_of(error), message=str(error))
-    for row, committed in waits:
-        try:
-            await committed
-        except StorageFailed as error:
-            final[id(row)] = PartitionProduced(row.partition, code_of(error), message=str(error))
-    if final:
-        topics = [(name, [final.get(id(row), row) for row in rows]) for name, rows in topics]
-    if acks == 0:
-        if any(row.error for _, rows in topics for row in rows):
-            raise CloseQuietly
-        return None
-    return encode_produce_response(correlation_id, version, topics)
+def _codec(records: memoryview) -> int | None:
+    return records[_ATTRIBUTES_AT] & _CODEC_BITS if len(records) > _ATTRIBUTES_AT else None

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import click
 
-from bench import bucket_rows, cleaning_rows, opening_rows, rows, servers, table
+from bench import bucket_rows, cleaning_rows, crowd_rows, opening_rows, rows, servers, table
 from bench.measure import MIB, Others
 from bench.rows import Row, Run
 from bench.servers import Server
 
 LocalRow = Callable[[list[Server], Run], Row]
-OwnRow = Callable[[Run], table.AnyRow]
+OwnRow = Callable[[Run], table.AnyRow | Sequence[table.AnyRow]]
 
 LOCAL: dict[str, LocalRow] = {
     "produce-64k": lambda them, run: rows.produce(them, run, 64 * 1024),
@@ -33,6 +33,10 @@ OWN: dict[str, OwnRow] = {
     "upload": bucket_rows.upload,
     "cold": bucket_rows.cold_sequential,
     "first": bucket_rows.cold_first,
+    "crowd-produce": lambda run: crowd_rows.crowds(run, "produce"),
+    "crowd-fetch": lambda run: crowd_rows.crowds(run, "fetch"),
+    "crowd-produce-tls": lambda run: crowd_rows.crowds(run, "produce", tls=True),
+    "crowd-fetch-tls": lambda run: crowd_rows.crowds(run, "fetch", tls=True),
 }
 """Rows that start servers of their own."""
 NAMES = [*LOCAL, *OWN]
@@ -63,7 +67,11 @@ def main(
     folder = Path(tempfile.mkdtemp(prefix="tierd-bench-", dir=place))
     run = Run(folder, mib * MIB, rounds, lambda text: click.echo(text, err=True), kafka, cold, segments)
     try:
-        measured = [*_local(wanted, run), *(OWN[name](run) for name in wanted if name in OWN)]
+        measured: list[table.AnyRow] = [*_local(wanted, run)]
+        for name in wanted:
+            if name in OWN:
+                found = OWN[name](run)
+                measured += found if isinstance(found, Sequence) else [found]
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     machine = f"{servers.machine()}. {rounds} rounds of {mib} MiB; others had {others.percent():.0f} % of the CPU."

@@ -4,7 +4,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from bench import crowd_rows
 from bench.bucket_rows import Waits
+from bench.crowd import PERCENTILES
+from bench.crowd_rows import Crowd
 from bench.measure import GIB, MIB, Sample, spread
 from bench.opening_rows import Starts
 from bench.rows import Row
@@ -85,7 +88,7 @@ def percentile(taken: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
-AnyRow = Row | Waits | Starts
+AnyRow = Row | Waits | Starts | Crowd
 
 
 def markdown(rows: Sequence[AnyRow]) -> str:
@@ -93,12 +96,14 @@ def markdown(rows: Sequence[AnyRow]) -> str:
     moved = [_moved(line) for row in rows if isinstance(row, Row) for line in throughput(row)]
     waited = [_waited(line) for row in rows if isinstance(row, Waits) for line in waits(row)]
     started = [_started(line) for row in rows if isinstance(row, Starts) for line in starts(row)]
-    tables = ((_MOVED, moved), (_WAITED, waited), (_STARTED, started))
+    crowded = [_crowded(line) for row in rows if isinstance(row, Crowd) for line in crowd_rows.lines(row)]
+    tables = ((_MOVED, moved), (_WAITED, waited), (_STARTED, started), (_CROWDED, crowded))
     return "\n\n".join(_table(head, lines) for head, lines in tables if lines)
 
 
 _STARTED = ("work", "server", "s until ready", "MiB read", "CPU s", "private MiB")
 _MOVED = ("work", "server", "MB/s", "x bare", "x Kafka", "CPU s/GiB", "by process", "requests/GiB", "private MiB")
+_CROWDED = ("work", "connections", "server", "answers/s", "p50 ms", "p99 ms", "p99.9 ms", "CPU us/answer")
 _WAITED = ("work", "server", "reads", "p50 ms", "p99 ms", "x bare")
 
 
@@ -119,6 +124,12 @@ def _moved(line: Mapping[str, Any]) -> list[str]:
 def _waited(line: Mapping[str, Any]) -> list[str]:
     middle, late = _number(line["p50_ms"], 1), _number(line["p99_ms"], 1)
     return [line["row"], line["server"], str(line["count"]), middle, late, _number(line["of_bare"], 2)]
+
+
+def _crowded(line: Mapping[str, Any]) -> list[str]:
+    waited = [_number(line[f"p{percent:g}_ms"], 2) for percent in PERCENTILES]
+    speed, spent = _number(line["per_s"], 0), _number(line["cpu_us"], 0)
+    return [line["row"], str(line["connections"]), line["server"], speed, *waited, spent]
 
 
 def _started(line: Mapping[str, Any]) -> list[str]:
@@ -163,3 +174,5 @@ def _lines(row: AnyRow) -> list[dict[str, Any]]:
             return waits(row)
         case Starts():
             return starts(row)
+        case Crowd():
+            return crowd_rows.lines(row)

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from bench import crowd_rows
 from bench.bucket_rows import Waits
 from bench.measure import GIB, MIB, Sample, interleaved, timed
 from bench.opening_rows import Starts
-from bench.rows import Row, batch_of
+from bench.rows import Row, Run, batch_of
 from bench.servers import KAFKA
 from bench.table import as_json, markdown, starts, throughput, waits
 from tierd.storage.batch import check_crc, parse_header
@@ -129,3 +130,19 @@ def test_batches_are_as_large_as_they_say(size: int) -> None:
     assert header.size_bytes == len(raw)
     assert header.count > 60
     assert check_crc(raw, 0, len(raw))
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize(("kind", "tls"), [("produce", False), ("fetch", True)])
+def test_many_connections_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, tls: bool) -> None:
+    monkeypatch.setattr(crowd_rows, "CONNECTIONS", (1, 20))
+    monkeypatch.setattr(crowd_rows.Work.ask, "__kwdefaults__", {"kind": None, "seconds": 0.2})
+    run = Run(tmp_path, MIB, 1, lambda text: None, with_kafka=False)
+    found = crowd_rows.crowds(run, kind, tls=tls)
+    shown = [line for row in found for line in crowd_rows.lines(row)]
+    assert [(line["connections"], line["server"]) for line in shown] == [
+        (count, server) for count in (1, 20) for server in (crowd_rows.BARE, "tierd")
+    ]
+    assert all(0 < line["p50_ms"] <= line["p99_ms"] <= line["p99.9_ms"] and line["cpu_us"] > 0 for line in shown)
+    assert "CPU us/answer" in markdown(found)
+    assert len(json.loads(as_json(found, "m"))["rows"]) == 4

@@ -23,6 +23,8 @@ from kit.certificates import Authority, Signed
 
 CONNECTIONS: Final = (1, 16, 256, 4_096)
 SECONDS: Final = 2.0
+WARM_SECONDS: Final = 10.0
+"""Of requests before anything is measured: a JVM compiles what it does often."""
 BARE: Final = "bare event loop"
 _TOPIC: Final = "crowd"
 _TRIES: Final = 100
@@ -115,6 +117,7 @@ class Work:
             except subprocess.CalledProcessError:
                 pause.wait(0.1)
             else:
+                self.ask(server, 16, seconds=WARM_SECONDS)
                 return
         raise RuntimeError(f"{server.name} does not take records")
 

@@ -136,6 +136,7 @@ def test_batches_are_as_large_as_they_say(size: int) -> None:
 @pytest.mark.parametrize(("kind", "tls"), [("produce", False), ("fetch", True)])
 def test_many_connections_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, tls: bool) -> None:
     monkeypatch.setattr(crowd_rows, "CONNECTIONS", (1, 20))
+    monkeypatch.setattr(crowd_rows, "WARM_SECONDS", 0.2)
     monkeypatch.setattr(crowd_rows.Work.ask, "__kwdefaults__", {"kind": None, "seconds": 0.2})
     run = Run(tmp_path, MIB, 1, lambda text: None, with_kafka=False)
     found = crowd_rows.crowds(run, kind, tls=tls)

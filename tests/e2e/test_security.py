@@ -22,11 +22,12 @@ from kit.secured import MECHANISMS, PASSWORD, USER, Secured, running
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 WAYS = [("TLS", None), ("MUTUAL", None), *(("SASL", one) for one in MECHANISMS), *(("BOTH", one) for one in MECHANISMS)]
 Way = tuple[str, str | None]
+LIFETIME_S = 4
 
 
 @pytest.fixture(scope="module")
 def tierd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    with running(tmp_path_factory.mktemp("security")) as secured:
+    with running(tmp_path_factory.mktemp("security"), f'connections.max.reauth.ms = "{LIFETIME_S}s"') as secured:
         yield secured
         assert secured.daemon.stop() == 0
         said = secured.daemon.log.read_text()
@@ -201,6 +202,18 @@ def test_what_a_user_is_told_who_is_set_up_wrongly(tierd: Secured) -> None:
     while missing := {why for why in expected if why not in tierd.daemon.log.read_text()}:
         assert time.monotonic() < deadline, missing
         time.sleep(0.05)
+
+
+def test_clients_authenticate_again_before_their_time_is_over(tierd: Secured) -> None:
+    errors: list[KafkaError] = []
+    failed: list[KafkaError] = []
+    producer = Producer(tierd.librdkafka("BOTH", "SCRAM-SHA-256") | {"error_cb": errors.append, "log_level": 0})
+    began = time.monotonic()
+    while time.monotonic() < began + LIFETIME_S + 1:
+        producer.produce("again", b"x", on_delivery=lambda error, _: failed.append(error) if error else None)
+        producer.poll(0.05)
+    assert producer.flush(30) == 0
+    assert (errors, failed) == ([], [])
 
 
 def test_renewed_certificates_are_taken_up(tierd: Secured) -> None:

@@ -110,8 +110,8 @@ _PROTOCOL = {"TLS": "SSL", "MUTUAL": "SSL", "SASL": "SASL_PLAINTEXT", "BOTH": "S
 
 
 @contextmanager
-def running(root: Path, more: str = "") -> Iterator[Secured]:
-    """Started, with user alice; *more* goes into `[listener]`."""
+def running(root: Path, more: str = "", *words: str) -> Iterator[Secured]:
+    """Started, with user alice; *more* goes into `[listener]`, *words* to its command line."""
     folder = root / "security"
     authority = Authority(folder)
     authority.sign("server")
@@ -120,7 +120,7 @@ def running(root: Path, more: str = "") -> Iterator[Secured]:
     (folder / "jwks.json").write_text(json.dumps({"keys": [{**row, "kid": "k"}]}))
     (root / "tierd.toml").write_text(_FILE.format(folder=folder, more=more))
     (root / "password").write_text(PASSWORD)
-    daemon = Daemon(root / "data", extra=("-c", str(root / "tierd.toml")))
+    daemon = Daemon(root / "data", extra=("-c", str(root / "tierd.toml"), *words))
     daemon.verb("users", "add", USER, "--password-file", str(root / "password"))
     try:
         yield Secured(daemon.start(), folder, authority, authority.sign(USER.capitalize(), file=USER), key)

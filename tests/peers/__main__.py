@@ -5,13 +5,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import click
 
 from kit import daemon, kafka
+from kit import secured as kit_secured
 from kit.franz import go
+from kit.secured import Secured
 from peers import outcome
 from peers.environment import version
 from peers.outcome import Report, explained
@@ -29,16 +31,21 @@ def of_kafka(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 @contextmanager
-def broker(suite: Suite, work: Path, beside_kafka: bool) -> Iterator[str]:
-    """The address of a fresh tierd, or Kafka, with the suite's settings."""
+def broker(suite: Suite, work: Path, beside_kafka: bool) -> Iterator[tuple[str, Secured | None]]:
+    """The address of a fresh tierd, or Kafka, with the suite's settings; and its other listeners."""
     settings = dict(setting.split("=") for setting in suite.settings)
     if beside_kafka:
         with kafka.running(work / "kafka", of_kafka(settings)) as other:
-            yield other.address
+            yield other.address, None
         return
     words = [word for setting in suite.settings for word in ("--set", setting)]
-    with daemon.running(work / "tierd", None, *words) as tierd:
-        yield tierd.address
+    with ExitStack() as stack:
+        if suite.secured:
+            secured = stack.enter_context(kit_secured.running(work, "", *words))
+            tierd = secured.daemon
+        else:
+            secured, tierd = None, stack.enter_context(daemon.running(work / "tierd", None, *words))
+        yield tierd.address, secured
         if tierd.stop() != 0:
             raise RuntimeError("tierd did not end well")
 
@@ -55,8 +62,8 @@ def run(suite: Suite, checkouts: Path | None, beside_kafka: bool, keep: Path | N
         work = keep / re.sub(r"\W+", "-", suite.name) if keep else Path(made)
         work.mkdir(parents=True, exist_ok=True)
         began = time.monotonic()
-        with broker(suite, work, beside_kafka) as address:
-            found = suite.run(Job(address, work, checkouts))
+        with broker(suite, work, beside_kafka) as (address, secured):
+            found = suite.run(Job(address, work, checkouts, secured))
         reasons = {} if beside_kafka else suite.reasons
         return Report(suite.name, of_version(suite), explained(found, reasons), time.monotonic() - began)
 

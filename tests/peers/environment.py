@@ -20,7 +20,7 @@ def python() -> Path:
     if not stamp.exists() or stamp.read_text() != REQUIREMENTS.read_text():
         print("installing the Python clients and what their tests need", file=sys.stderr, flush=True)
         subprocess.run([sys.executable, "-m", "venv", PLACE], check=True)
-        install = [program, "-m", "pip", "install", "-q", "-r", REQUIREMENTS]
+        install: list[str | Path] = [program, "-m", "pip", "install", "-q", "-r", REQUIREMENTS]
         subprocess.run(install, check=True, timeout=INSTALL_S, env={**os.environ, "PYTHONPATH": ""})
         stamp.write_text(REQUIREMENTS.read_text())
     return program

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Final
 
 from kit.franz import go
+from kit.secured import Secured
 from peers.environment import HERE, python
 from peers.outcome import Outcome, Reasons, of_go, of_junit
 
 RUN_S: Final = 1800
+AIOKAFKAS_PASSWORD: Final = "abcdefgh"
 EACH_S: Final = 100
 """For one test of a Python client."""
 
@@ -28,6 +30,7 @@ class Job:
     address: str
     work: Path
     checkouts: Path | None
+    secured: Secured | None = None
 
     def checkout(self, name: str) -> Path:
         """The checkout of that name. Raises CannotRun."""
@@ -46,6 +49,8 @@ class Suite:
     run: Callable[[Job], list[Outcome]]
     reasons: Reasons
     settings: Sequence[str] = field(default=())
+    secured: bool = False
+    """Whether it needs listeners with TLS and SASL, too."""
 
 
 def _kgo(job: Job) -> list[Outcome]:
@@ -71,7 +76,24 @@ def _aiokafka(job: Job) -> list[Outcome]:
     tests = [f"tests/test_{name}.py" for name in (*files, "transactional_consumer", "transactional_producer")]
     options = ["-p", "as_aiokafka_wants", "--docker-image", "apache:2.13_4.3.1", "-W", "ignore"]
     env = {"PEER_HOST": host, "PEER_PORT": port}
-    return _pytest(job, _copy(job, "aiokafka", "tests"), [*options, *tests], env)
+    place = _copy(job, "aiokafka", "tests")
+    if job.secured is not None:
+        _secure(job.secured, place / "tests" / "ssl_cert")
+        for name, listener in (("SSL", "TLS"), ("SASL", "SASL"), ("BOTH", "BOTH")):
+            env[f"PEER_{name}_PORT"] = job.secured.address(listener).rpartition(":")[2]
+    return _pytest(job, place, [*options, *tests], env)
+
+
+def _secure(secured: Secured, folder: Path) -> None:
+    """The users and files that aiokafka's tests know by name."""
+    password = secured.folder / "password-of-test"
+    password.write_text("test")
+    secured.daemon.verb("users", "add", "test", "--password-file", str(password))
+    client = secured.authority.sign("client", password=AIOKAFKAS_PASSWORD)
+    folder.mkdir()
+    shutil.copy(secured.authority.file, folder / "ca.crt")
+    shutil.copy(client.certificate, folder / "client.crt")
+    shutil.copy(client.key, folder / "client.key")
 
 
 def _confluent(protocol: str) -> Callable[[Job], list[Outcome]]:
@@ -113,6 +135,9 @@ def _say(job: Job, command: Sequence[str], place: Path, env: Mapping[str, str]) 
 
 FRANZ: Final = "github.com/twmb/franz-go"
 _SECURE: Final = "needs a second listener (TLS, SASL), which the suite starts a broker of its own for"
+_MIN_ISR: Final = (
+    "expects a min.insync.replicas that Kafka sets for its cluster; all that the test changes is as expected"
+)
 _RULES: Final = ("authorizer.enable=true", "super.users=User:ANONYMOUS", "allow.everyone.if.no.acl.found=true")
 _SHARE: Final = "share groups (KIP-932) are not served"
 SUITES: Final = (
@@ -142,14 +167,19 @@ SUITES: Final = (
         "aiokafka",
         "aiokafka",
         _aiokafka,
-        {"gssapi": "needs a Kerberos server", "(?i)sasl|ssl": _SECURE},
-        ("num.partitions=2", "node.id=0"),
+        {"gssapi": "needs a Kerberos server"},
+        ("num.partitions=2", "node.id=0", *_RULES),
+        secured=True,
     ),
     Suite(
         "confluent-kafka, classic groups",
         "confluent-kafka",
         _confluent("classic"),
-        {"test_describe_operations": _SECURE, "upgrade": "only for the consumer protocol"},
+        {
+            "test_describe_operations": _SECURE,
+            "test_incremental_alter_configs": _MIN_ISR,
+            "upgrade": "only for the consumer protocol",
+        },
         ("node.id=0", *_RULES),
     ),
     Suite(
@@ -158,6 +188,7 @@ SUITES: Final = (
         _confluent("consumer"),
         {
             "test_describe_operations": _SECURE,
+            "test_incremental_alter_configs": _MIN_ISR,
             "test_consumer_upgrade": "a group does not change its protocol while members are in it",
             "test_consume_error": "the suite itself skips it: it sets a session time-out, which is the broker's there",
         },

@@ -1,16 +1,27 @@
 """A pytest plugin: aiokafka's tests start a broker with Docker; they get the one that runs at PEER_HOST:PEER_PORT."""
 
 import os
+import re
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
 
 HOST, PORT = os.environ["PEER_HOST"], int(os.environ["PEER_PORT"])
-NOBODY = 1
-"""A port on which nobody listens: there are no other listeners."""
+OTHERS = {"ssl": "SSL", "sasl_plain": "SASL", "sasl_ssl": "BOTH"}
+KINDS = {"topic": ResourceType.TOPIC, "group": ResourceType.GROUP, "transactional_id": ResourceType.TRANSACTIONAL_ID}
+ADMIN = AdminClient({"bootstrap.servers": f"{HOST}:{PORT}"})
 
 
 class NoKerberos:
@@ -23,28 +34,53 @@ class NoKerberos:
         """Nothing was made."""
 
 
-class NoTools:
-    """Stands for those who run Kafka's tools in the container."""
+class Rules:
+    """What the suite asks of kafka-acls."""
 
-    def add_acl(self, **rule: object) -> None:
-        pytest.skip(f"no container to run kafka-acls in: {rule}")
+    def __init__(self) -> None:
+        self._made: list[AclBinding] = []
 
-    def add_scram_user(self, user: str, password: str) -> None:
-        pytest.skip(f"no container to run kafka-configs in: {user} {password}")
+    def add_acl(self, *, operation: str = "All", **wanted: Any) -> None:
+        """With the words of the tool: `allow_principal`, `deny_principal`; `topic`, `group`, `transactional_id`..."""
+        allowed = wanted.get("allow_principal")
+        principal = f"User:{allowed or wanted['deny_principal']}"
+        permission = AclPermissionType.ALLOW if allowed else AclPermissionType.DENY
+        named = [(kind, wanted[word]) for word, kind in KINDS.items() if wanted.get(word) is not None]
+        named += [(ResourceType.BROKER, "kafka-cluster")] if wanted.get("cluster") else []
+        does = AclOperation[re.sub("(?<=[a-z])(?=[A-Z])", "_", operation).upper()]
+        literal = ResourcePatternType.LITERAL
+        rules = [AclBinding(kind, name, literal, principal, "*", does, permission) for kind, name in named]
+        for made in ADMIN.create_acls(rules).values():
+            made.result(10)
+        self._made += rules
 
     def cleanup(self) -> None:
-        """Nothing was made."""
+        gone = [
+            AclBindingFilter(
+                a.restype, a.name, a.resource_pattern_type, a.principal, a.host, a.operation, a.permission_type
+            )
+            for a in self._made
+        ]
+        for removed in ADMIN.delete_acls(gone).values() if gone else ():
+            removed.result(10)
+        self._made.clear()
 
 
-SERVER = SimpleNamespace(
-    host=HOST, port=PORT, ssl_port=NOBODY, sasl_plain_port=NOBODY, sasl_ssl_port=NOBODY, hosts=[f"{HOST}:{PORT}"]
-)
+class Users:
+    """What it asks of kafka-configs."""
+
+    def add_scram_user(self, user: str, password: str) -> None:
+        """All of them were made before."""
+
+
+PORTS = {f"{name}_port": int(os.environ[f"PEER_{key}_PORT"]) for name, key in OTHERS.items()}
+SERVER = SimpleNamespace(host=HOST, port=PORT, hosts=[f"{HOST}:{PORT}"], **PORTS)
 GIVEN = {
     "kafka_server": SERVER,
     "ssl_folder": Path("tests/ssl_cert"),
     "kerberos_utils": NoKerberos(),
-    "acl_manager": NoTools(),
-    "kafka_config": NoTools(),
+    "acl_manager": Rules(),
+    "kafka_config": Users(),
     "docker": None,
     "kafka_image": "apache:2.13_4.3.1",
 }

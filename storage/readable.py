@@ -47,8 +47,10 @@ class ReadableLog:
         self._lineage = loaded.lineage
         self._reader = LogReader(self._segments, context.indexes, self._settle)
         self._times = TimeLookup(self._segments, context.indexes, self._reader)
-        # Below the first segment when those that lay there went before they were flushed.
-        sealed = min(self._segments[self._segments.find(loaded.recovery_point)].base, loaded.recovery_point)
+        # A flush of the active segment may have come so far, and the segment closed after it: of that one only batches
+        # are known to be on the disk. Below the first segment when those that lay there went before they were flushed.
+        before = max(loaded.recovery_point - 1, 0)
+        sealed = min(self._segments[self._segments.find(before)].base, before)
         now_ms = context.clock.monotonic_ms()
         self._durable = Durability(loaded.recovery_point, sealed, now_ms, directory.parent)
         self._gaps = Gaps(context.set_aside.gap_file(name, topic_id), loaded.log_start, loaded.log_end)

@@ -221,6 +221,32 @@ def test_producers_are_remembered_though_all_they_wrote_was_deleted(flushed: boo
     directory.close(clean=True)
 
 
+def test_a_start_does_not_take_for_flushed_what_was_closed_after_the_flush(tmp_path: Path) -> None:
+    """The recovery point lies where the new segment begins, but it came from a flush of the one before, which was then
+    still active; the kill in between leaves no sign of that."""
+    disk, promise = ModelDisk(tmp_path), Promise()
+    place = Place(tmp_path, TIERED, disk=disk)
+    directory = place.open()
+    log = place.new_log(directory)
+    promise.append(log, 3)
+    promise.flush(log, active=True)
+    directory.write_checkpoints()
+    log.roll()
+    directory.close(clean=False)
+    directory = place.open()
+    log = directory.logs[TP]
+    log.begin(1, 0)
+    log.move_log_start(log.log_end)
+    directory.close(clean=False)
+    disk.lose_unsynced()
+    directory = Place(tmp_path, TIERED).open()
+    log = directory.logs[TP]
+    log.begin(2, 0)
+    again = log.append(batch(2, size=60, producer=(PRODUCER, 0, 4), at_ms=T0 + 4), now_ms=T0)
+    assert (again.first_offset, again.duplicate) == (4, True)
+    directory.close(clean=True)
+
+
 SEED = Seed(encode_snapshot([]), b"0\n2\n0 0\n5 70\n")
 
 

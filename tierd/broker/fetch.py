@@ -108,11 +108,11 @@ class Fetch:
             except BaseException:
                 done.release()
                 raise
-        elif not self._enough(done, asked):
+        elif request.max_wait_ms > 0 and not self._enough(done, asked):
             done = await self._poll(asked, done, begun + request.max_wait_ms / 1000)
-        if request.rows <= ROWS_A_TURN:
-            return self._reply(header, asked, done)
         given = self._settled(header, asked, done)
+        if sum([len(rows) for _, rows in given.topics]) <= ROWS_A_TURN:
+            return self._with_records(_encoded(header, given), done)
         try:
             chunks = await asyncio.to_thread(_encoded, header, given)
         except BaseException:

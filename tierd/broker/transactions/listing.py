@@ -4,10 +4,10 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any, Final
 
+from tierd.broker.pattern import BadPattern, Pattern
 from tierd.broker.transactions.coordinator import Transactions
 from tierd.broker.transactions.machine import Refused
 from tierd.broker.transactions.model import State, Transaction
-from tierd.broker.pattern import BadPattern, Pattern
 from tierd.broker.turns import in_turns
 from tierd.wire.errors import ErrorCode
 from tierd.wire.header import RequestHeader

@@ -15,7 +15,7 @@ from tierd.wire.errors import ErrorCode
 
 pytestmark = [pytest.mark.kafka, pytest.mark.e2e, pytest.mark.timeout(300)]
 
-STEPS = 700
+STEPS = 400
 NAMES = ("a", "b", "c")
 PARTITIONS = 2
 NOBODY = UUID(int=1 << 77)

@@ -1,5 +1,7 @@
 """The gate of a SASL listener: who gets in by which mechanism, and everything that does not get in."""
 
+import base64
+import json
 import logging
 from collections.abc import Iterator
 from pathlib import Path
@@ -185,6 +187,7 @@ NOW = 1_900_000_000
         {"aud": None},
         {"sub": None},
         {"sub": ""},
+        {"sub": "half a \ud83d"},
         {"header": {"kid": "unknown"}},
         {"header": {"kid": "rsa"}},
     ],
@@ -210,6 +213,27 @@ def test_tokens_that_are_no_tokens(rig: Pair) -> None:
             handshake(client, "OAUTHBEARER")
             assert authenticate(client, message).error_code == 58
             assert client.closed()
+
+
+def test_the_first_token_counts_and_what_it_costs_grows_with_its_length(rig: Pair) -> None:
+    good = rig[1].token()
+    for rest, answered in ((b"", b""), (b"auth=Bearer x\x01", b"")):
+        with Client(rig[0].address) as client:
+            handshake(client, "OAUTHBEARER")
+            message = b"n,,\x01more=1\x01auth=Bearer " + good.encode() + b"\x01" + rest + b"\x01"
+            assert authenticate(client, message).auth_bytes == answered
+    with Client(rig[0].address) as client:
+        handshake(client, "OAUTHBEARER")
+        # As large as it may be: tried from each of its pairs on it would keep everybody waiting for many minutes.
+        assert authenticate(client, b"n,,\x01" + b"auth=Bearer x\x01" * 35_000).error_code == 58
+
+
+@pytest.mark.parametrize("algorithm", [[], {}, None, 1, ["ES256"]])
+def test_a_token_may_say_anything_of_how_it_is_signed(rig: Pair, client: Client, algorithm: object) -> None:
+    header = base64.urlsafe_b64encode(json.dumps({"alg": algorithm, "kid": "ec"}).encode()).decode().rstrip("=")
+    handshake(client, "OAUTHBEARER")
+    answer = authenticate(client, bearer(f"{header}.{rig[1].token().partition('.')[2]}"))
+    assert answer.auth_bytes == b'{"status":"invalid_token"}'
 
 
 UNSIGNED = "eyJhbGciOiJub25lIn0.eyJzdWIiOiJjYXJvbCIsImV4cCI6NDAwMDAwMDAwMCwiaWF0IjoxfQ."

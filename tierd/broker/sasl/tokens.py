@@ -18,9 +18,12 @@ _ALGORITHMS: Final = {
 }
 """By type of key: a token does not choose what kind of key its key is."""
 _REFUSED: Final = b'{"status":"invalid_token"}'
-_PAIRS: Final = rb"(?:[A-Za-z]+=[^\x01]*\x01)*"
-_TOKEN: Final = rb"auth=[Bb]earer +([A-Za-z0-9._~+/=-]+)\x01"
-_INITIAL: Final = re.compile(rb"n,(?:a=([^,\x00\x01]*))?,\x01" + _PAIRS + b"?" + _TOKEN + _PAIRS + rb"\x01")
+# What has matched is never tried in another way: who sends it has not said who it is, and could keep the loop for long.
+_PAIR: Final = rb"[A-Za-z]++=[^\x01]*+\x01"
+_TOKEN: Final = rb"auth=[Bb]earer ++([A-Za-z0-9._~+/=-]++)\x01"
+_INITIAL: Final = re.compile(
+    rb"n,(?:a=([^,\x00\x01]*+))?,\x01(?:(?!auth=)" + _PAIR + b")*+" + _TOKEN + b"(?:" + _PAIR + rb")*+\x01"
+)
 
 
 class BadKeys(TierdError):
@@ -80,7 +83,7 @@ class Tokens:
         except jwt.PyJWTError as error:
             raise TokenRefused(str(error)) from error
         user = claims.get(claim)
-        if not isinstance(user, str) or not user:
+        if not isinstance(user, str) or not user or not _is_text(user):
             raise TokenRefused(f"the claim {claim} names nobody")
         return Bearer(user, (int(claims["exp"]) + settings.clock_skew_s) * 1000)
 
@@ -90,9 +93,15 @@ class Tokens:
         found = [key for key in self._keys if wanted is None or key.key_id == wanted]
         if len(found) != 1:
             raise TokenRefused("no key in the file is the one that it is signed with")
-        if header.get("alg") not in _ALGORITHMS[str(found[0].key_type)]:
+        # It may be anything that JSON has.
+        if str(header.get("alg")) not in _ALGORITHMS[str(found[0].key_type)]:
             raise TokenRefused("it is not signed as its key signs")
         return found[0]
+
+
+def _is_text(name: str) -> bool:
+    """Whether a registry and other clients can be told of it: JSON has halves of characters, too."""
+    return all(not "\ud800" <= char <= "\udfff" for char in name)
 
 
 def read_keys(path: Path) -> list[jwt.PyJWK]:

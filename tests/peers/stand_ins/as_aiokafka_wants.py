@@ -54,6 +54,9 @@ class Rules:
             made.result(10)
         self._made += rules
 
+    def list_acl(self) -> list[str]:
+        return list(map(str, self._made))
+
     def cleanup(self) -> None:
         gone = [
             AclBindingFilter(

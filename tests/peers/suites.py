@@ -87,10 +87,8 @@ def _aiokafka(job: Job) -> list[Outcome]:
 
 
 def _secure(secured: Secured, folder: Path) -> None:
-    """The users and files that aiokafka's tests know by name."""
-    password = secured.folder / "password-of-test"
-    password.write_text("test")
-    secured.daemon.verb("users", "add", "test", "--password-file", str(password))
+    """The user and the files that aiokafka's tests know by name."""
+    _user(secured, "test")
     client = secured.authority.sign("client", password=AIOKAFKAS_PASSWORD)
     folder.mkdir()
     shutil.copy(secured.authority.file, folder / "ca.crt")
@@ -98,10 +96,20 @@ def _secure(secured: Secured, folder: Path) -> None:
     shutil.copy(client.key, folder / "client.key")
 
 
+def _user(secured: Secured, name: str) -> None:
+    """One whose password is the name."""
+    password = secured.folder / f"password-of-{name}"
+    password.write_text(name)
+    secured.daemon.verb("users", "add", name, "--password-file", str(password))
+
+
 def _confluent(protocol: str) -> Callable[[Job], list[Outcome]]:
     def run(job: Job) -> list[Outcome]:
         tests = [f"tests/integration/{name}" for name in ("admin", "consumer", "producer")]
         env = {"BROKERS": job.address, "TEST_CONSUMER_GROUP_PROTOCOL": protocol}
+        if job.secured is not None:
+            _user(job.secured, "sasl_user")
+            env["PEER_SASL"] = job.secured.address("SASL")
         return _pytest(job, _copy(job, "confluent-kafka-python", "tests"), tests, env)
 
     return run
@@ -179,22 +187,22 @@ SUITES: Final = (
         "confluent-kafka",
         _confluent("classic"),
         {
-            "test_describe_operations": _SECURE,
             "test_incremental_alter_configs": _MIN_ISR,
             "upgrade": "only for the consumer protocol",
         },
         ("node.id=0", *_RULES),
+        secured=True,
     ),
     Suite(
         "confluent-kafka, consumer groups",
         "confluent-kafka",
         _confluent("consumer"),
         {
-            "test_describe_operations": _SECURE,
             "test_incremental_alter_configs": _MIN_ISR,
             "test_consumer_upgrade": "a group does not change its protocol while members are in it",
             "test_consume_error": "the suite itself skips it: it sets a session time-out, which is the broker's there",
         },
         ("node.id=0", *_RULES),
+        secured=True,
     ),
 )

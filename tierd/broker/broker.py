@@ -129,7 +129,7 @@ class Broker:
         self.partitions.outages.unwatch()
         if self.housekeeping_task is not None:
             await self.housekeeping_task
-        parts.users.close()
+        await parts.users.close()
         parts.read_threads.shutdown(wait=False)
         parts.lookup_threads.shutdown(wait=False, cancel_futures=True)
 

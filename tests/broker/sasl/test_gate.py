@@ -1,8 +1,10 @@
 """The gate of a SASL listener: who gets in by which mechanism, and everything that does not get in."""
 
+import asyncio
 import base64
 import json
 import logging
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +14,9 @@ from broker.client import Client
 from broker.running import Running
 from broker.sasl.rig import PASSWORD, Issuer, Scram, asking, authenticate, bearer, handshake, log_in
 from kit.clock import FakeClock
-from tierd.broker.sasl.scram import Mechanism
+from kit.tiers import until
+from tierd.broker.sasl.scram import Mechanism, new_credential
+from tierd.broker.sasl.users import Users
 from tierd.broker.server import UNKNOWN_MS
 
 METADATA, VERSIONS = 3, 18
@@ -328,6 +332,51 @@ def test_who_loses_the_last_password_is_closed(rig: Pair) -> None:
         assert eve.closed()
         assert works(alice)
         assert works(token)
+
+
+@pytest.fixture
+def eve(rig: Pair) -> Users:
+    """The users, one of whom is about to go."""
+    users = rig[0].broker.parts.users
+    kept = new_credential(Mechanism.SCRAM_SHA_256, PASSWORD)
+    rig[0].run(users.change({("eve", Mechanism.SCRAM_SHA_256): kept}, ()))
+    return users
+
+
+EVE = [("eve", Mechanism.SCRAM_SHA_256)]
+
+
+def test_who_is_removed_half_way_through_scram_does_not_get_in(rig: Pair, client: Client, eve: Users) -> None:
+    handshake(client, "SCRAM-SHA-256")
+    scram = Scram("eve", PASSWORD, "sha256")
+    final = scram.final(authenticate(client, scram.first()).auth_bytes)
+    rig[0].run(eve.change({}, EVE))
+    assert authenticate(client, final).error_code == 58
+    assert client.closed()
+
+
+def test_who_is_removed_while_the_password_is_hashed_does_not_get_in(rig: Pair, client: Client, eve: Users) -> None:
+    handshake(client, "PLAIN")
+    hashes = threading.Event()
+    eve._hashing.submit(hashes.wait, 60)
+    client.send(36, 2, auth_bytes=b"\0eve\0" + PASSWORD.encode())
+    until("the password waits to be hashed", lambda: eve._hashing._work_queue.qsize() or None)
+    rig[0].run(eve.change({}, EVE))
+    hashes.set()
+    assert client.answer(36, 2).error_code == 58
+    assert client.closed()
+
+
+def test_who_is_removed_is_closed_though_the_remover_has_left(rig: Pair, client: Client, eve: Users) -> None:
+    log_in(client, "SCRAM-SHA-256", "eve")
+
+    async def begun() -> None:
+        task = asyncio.create_task(eve.change({}, EVE))
+        await asyncio.sleep(0)
+        task.cancel()
+
+    rig[0].run(begun())
+    assert client.closed()
 
 
 def test_a_failure_is_answered_late(tmp_path: Path) -> None:

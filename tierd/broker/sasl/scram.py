@@ -117,7 +117,7 @@ class ScramExchange:
         if self._begun is None:
             return await self._first(message)
         begun, self._begun = self._begun, None
-        return self._final(message, begun)
+        return await self._final(message, begun)
 
     async def _first(self, message: str) -> bytes:
         found = _FIRST.fullmatch(message)
@@ -135,7 +135,7 @@ class ScramExchange:
         self._begun = _Begun(name, credential, known, found["gs2"], f"{found['bare']},{answer}", nonce)
         return answer.encode()
 
-    def _final(self, message: str, begun: "_Begun") -> bytes:
+    async def _final(self, message: str, begun: "_Begun") -> bytes:
         found = _FINAL.fullmatch(message)
         if found is None:
             raise AuthenticationFailed("not the final message of SCRAM", user=begun.name)
@@ -150,6 +150,8 @@ class ScramExchange:
         tried = hashlib.new(self._mechanism.hash_name, client_key).digest()
         if not hmac.compare_digest(tried, begun.credential.stored_key) or not begun.known:
             raise AuthenticationFailed("wrong password" if begun.known else "no such user", user=begun.name)
+        if await self._look_up(begun.name, self._mechanism) != begun.credential:
+            raise AuthenticationFailed("the password was changed or removed meanwhile", user=begun.name)
         self.user = begun.name
         return b"v=" + base64.b64encode(_hmac(self._mechanism, begun.credential.server_key, signed))
 

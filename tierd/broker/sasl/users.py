@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from tierd.broker.ongoing import Ongoing
 from tierd.broker.registry import Registry
 from tierd.broker.sasl.scram import Credential, Mechanism, decoy, matches
 
@@ -19,6 +20,7 @@ class Users:
         """*removed*: told of those who have no password any more."""
         self._registry = registry
         self.removed = removed
+        self._ongoing = Ongoing()
         self._looking = ThreadPoolExecutor(1, "users")
         self._hashing = ThreadPoolExecutor(1, "passwords")
 
@@ -31,13 +33,13 @@ class Users:
         return (await self._look(lambda: credentials(self._registry, user))).get((user, mechanism))
 
     async def check(self, user: str, password: str) -> bool:
-        """Whether it is the user's password; it takes as long when there is no such user."""
+        """Whether it is the user's password, still; it takes as long when there is no such user."""
         kept = await self._look(lambda: credentials(self._registry, user))
         mechanism = min((one for _, one in kept), default=Mechanism.SCRAM_SHA_256)
         credential = kept.get((user, mechanism))
         tried = credential or decoy(mechanism, user)
         right = await self._in(self._hashing, lambda: matches(mechanism, tried, password))
-        return right and credential is not None
+        return right and credential is not None and await self.credential(user, mechanism) == credential
 
     async def all(self) -> dict[Key, Credential]:
         """Raises OSError, TierdError."""
@@ -45,11 +47,16 @@ class Users:
 
     async def change(self, kept: Mapping[Key, Credential], dropped: Collection[Key]) -> None:
         """All of it or nothing, durable when it returns. Raises DiskFull, OSError, TierdError."""
+        await self._ongoing.whole(self._change(kept, dropped))
+
+    async def _change(self, kept: Mapping[Key, Credential], dropped: Collection[Key]) -> None:
         await self._look(lambda: change(self._registry, kept, dropped))
         left = {user for user, _ in await self.all()}
         self.removed({user for user, _ in dropped} - left)
 
-    def close(self) -> None:
+    async def close(self) -> None:
+        """Finish what is under way."""
+        await self._ongoing.settle()
         self._looking.shutdown(wait=False)
         self._hashing.shutdown(wait=False, cancel_futures=True)
 

@@ -173,6 +173,7 @@ class FileStore:
             return
         with mapped(prefix):
             yield from _files(start, folder, prefix, after)
+        self._folders.check_there()  # a file system that went away meanwhile has shown less than there is
 
     def list_folders(self, prefix: str) -> Iterator[str]:
         last = None

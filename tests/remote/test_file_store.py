@@ -338,3 +338,14 @@ def test_listing_is_as_in_s3(
     assert list(store.list_folders(prefix)) == sorted({prefix + t[: t.index("/") + 1] for t in tails if "/" in t})
     store.delete(sorted(keys))
     assert list(store.list("")) == []
+
+
+def test_a_bucket_that_goes_away_in_the_middle_of_a_list_has_not_lost_what_comes_next(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    for key in ("a/1", "b/1"):
+        put(store, key, b"x")
+    listed = store.list("")
+    assert next(listed).key == "a/1"
+    (tmp_path / "bucket").rename(tmp_path / "away")
+    with pytest.raises(BucketMissing):
+        list(listed)

@@ -117,8 +117,6 @@ class Broker:
         if parts.authorizer is not None:
             await parts.authorizer.close()
         await parts.quotas.close()
-        if parts.audit is not None:
-            parts.audit.close()
         await self.commits.close()
         await parts.delete_records.close()
         if parts.remote_reads is not None:
@@ -129,6 +127,8 @@ class Broker:
         self.partitions.outages.unwatch()
         if self.housekeeping_task is not None:
             await self.housekeeping_task
+        if parts.audit is not None:
+            await parts.audit.close()
         await parts.users.close()
         parts.read_threads.shutdown(wait=False)
         parts.lookup_threads.shutdown(wait=False, cancel_futures=True)

@@ -1,9 +1,10 @@
 """What the control socket does for `tierd users`."""
 
 import base64
+from collections.abc import Collection, Mapping
 
 from tierd.broker.sasl.scram import Credential, Mechanism
-from tierd.broker.sasl.users import Users
+from tierd.broker.sasl.users import Key, Users
 from tierd.broker.security.audit import Audit
 from tierd.web.control import Handler, Outcome, Progress, Request
 
@@ -30,8 +31,13 @@ class UserVerbs:
             for user, mechanism, iterations, salt, stored, server in request["kept"]
         }
         dropped = [(user, Mechanism(mechanism)) for user, mechanism in request["dropped"]]
-        await self._users.change(kept, dropped)
-        if self._audit is not None:
-            for user in sorted({user for user, _ in [*kept, *dropped]}):
-                self._audit.by_hand("alter user", {"user": user})
+        if self._audit is None:
+            await self._users.change(kept, dropped)
+        else:
+            await self._audit.whole(self._told(self._audit, kept, dropped))
         return Outcome(None)
+
+    async def _told(self, audit: Audit, kept: Mapping[Key, Credential], dropped: Collection[Key]) -> None:
+        await self._users.change(kept, dropped)
+        for user in sorted({user for user, _ in [*kept, *dropped]}):
+            audit.by_hand("alter user", {"user": user})

@@ -22,6 +22,7 @@ from tierd.broker.parts import Parts
 from tierd.broker.security.acls import Kind
 from tierd.broker.security.asking import Denied
 from tierd.broker.security.audit import Audit, AuditFile
+from tierd.broker.security.audited import audited
 from tierd.config.access import Access
 from tierd.wire.api import ApiKey
 from tierd.wire.errors import ErrorCode
@@ -158,7 +159,57 @@ def test_whoever_asks_for_very_much_fills_no_disk(tmp_path: Path) -> None:
     assert [line["left_out"] for line in told if "left_out" in line] == [1400]
     audit.act(header, "create topic", {"topic": "t"}, 0, None)
     assert lines(path)[-1]["left_out"] == 1400
-    audit.close()
+    asyncio.run(audit.close())
+
+
+def test_whoever_tries_very_much_in_vain_fills_no_disk(tmp_path: Path) -> None:
+    path = tmp_path / "audit.log"
+    with running(tmp_path, access=Access(audit_file=path)) as broker, Client(broker.address) as client:
+        groups = ["x" * 1200 + str(number) for number in range(2000)]
+        client.call(ApiKey.DELETE_GROUPS, 2, groups_names=groups)
+        client.create("t")
+    told = lines(path)
+    assert [line["event"] for line in told] == ["delete group"] * 600 + ["create topic"]
+    assert told[-1]["left_out"] == 1400
+    assert max(len(line["group"]) for line in told[:-1]) < 1100
+
+
+def test_who_leaves_before_the_answer_is_told_of(broker: Running, tmp_path: Path) -> None:
+    path = tmp_path / "audit.log"
+    header = RequestHeader(int(ApiKey.DELETE_TOPICS), 6, 1, "x", Session(host="127.0.0.1"))
+
+    async def scenario() -> None:
+        audit, durable = Audit([AuditFile(path)], FakeClock()), asyncio.Event()
+
+        async def delete(header: RequestHeader, request: object) -> dict[str, object]:
+            await durable.wait()
+            return {"responses": [{"name": "t", "error_code": 0, "error_message": None}]}
+
+        table = audited({ApiKey.DELETE_TOPICS: delete, ApiKey.METADATA: delete}, audit, broker.partitions)
+        waits = asyncio.ensure_future(table[ApiKey.DELETE_TOPICS](header, None))
+        await asyncio.sleep(0)
+        waits.cancel()  # as a connection does when its client is gone
+        durable.set()
+        await audit.close()
+
+    run(scenario())
+    (line,) = lines(path)
+    assert (line["event"], line["topic"], line["outcome"]) == ("delete topic", "t", "OK")
+
+
+def test_a_full_disk_ends_neither_a_line_nor_the_daemon(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "audit.log"
+    path.symlink_to("/dev/full")
+    sink = AuditFile(path)
+    sink.write("lost")
+    path.unlink()
+    sink.write("kept")
+    assert path.read_text() == "kept\n"
+    path.unlink()
+    path.symlink_to("/dev/full")
+    sink.write("lost")
+    sink.close()
+    assert [record.levelname for record in caplog.records] == ["ERROR", "ERROR"]
 
 
 def test_a_certificate_that_is_refused_is_told_of_and_a_scan_is_not(tmp_path: Path) -> None:
@@ -177,7 +228,7 @@ def test_a_certificate_that_is_refused_is_told_of_and_a_scan_is_not(tmp_path: Pa
             writer.write(b"GET / HTTP/1.0\r\n\r\n")
             await until(lambda: served.counters.handshakes_failed == 2)
             writer.close()
-            served.audit.close()
+            await served.audit.close()
 
     run(scenario())
     (line,) = lines(path)
@@ -195,4 +246,4 @@ def test_no_text_of_a_client_breaks_a_line(tmp_path: Path) -> None:
     told = lines(path)
     assert [line["event"] for line in told] == ["denied", "authentication"]
     assert told[0]["client_id"] == told[1]["user"] == nasty
-    audit.close()
+    asyncio.run(audit.close())

@@ -6,14 +6,16 @@ Never a secret: of settings and users only names are told. Loop thread only.
 import json
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, Protocol, TextIO
+from typing import Any, Final, Protocol, TextIO, TypeVar
 
 from tierd.base.clock import Clock
 from tierd.base.logs import Doubling
 from tierd.base.session import Session
+from tierd.broker.ongoing import Ongoing
 from tierd.broker.security.asking import Denied
 from tierd.wire.api import ApiKey
 from tierd.wire.errors import ErrorCode
@@ -25,6 +27,12 @@ _MODE: Final = 0o640
 OK: Final = "OK"
 _LINES, _BUDGET_MS = 600, 60_000
 """In a minute, of refusals of all kinds: whoever asks for a million things fills no disk."""
+_REFUSED_CHARS: Final = 1000
+"""Of what was asked for in vain: a name may be long."""
+
+_LAST_ACTS_S: Final = 5.0
+
+_T = TypeVar("_T")
 
 
 class Sink(Protocol):
@@ -44,7 +52,7 @@ class AuditFile:
     def write(self, line: str) -> None:
         try:
             if self._moved():
-                self._file.close()
+                self.close()
                 self._file = self._open()
             self._file.write(line + "\n")
             self._file.flush()
@@ -53,7 +61,8 @@ class AuditFile:
                 log.error("audit line lost", extra={"file": str(self._path), "why": str(error), "times": times})
 
     def close(self) -> None:
-        self._file.close()
+        with suppress(OSError):  # what did not fit the disk was reported as lost
+            self._file.close()
 
     def _open(self) -> TextIO:
         descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, _MODE)
@@ -108,12 +117,22 @@ class Audit:
         self._clock = clock
         self._refused = Doubling()
         self._budget = Budget(clock)
+        self._ongoing = Ongoing()
+
+    async def whole(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """Run an act that tells of itself, and wait: who leaves in the wait is told of all the same."""
+        return await self._ongoing.whole(work)
 
     def act(self, header: RequestHeader, act: str, what: Mapping[str, object], code: int, message: object) -> None:
         """Something that was done or tried."""
+        if code and not self._budget.spend():
+            return
         facts = {"event": act, **_who(header.session), "client_id": header.client_id, **what}
-        outcome = OK if code == 0 else ErrorCode(code).name
-        self._write({**facts, "outcome": outcome, **({"why": str(message)} if code and message else {})})
+        if not code:
+            self._write({**facts, "outcome": OK})
+            return
+        why = {"why": str(message)} if message else {}
+        self._write({**_brief(facts), "outcome": ErrorCode(code).name, **_brief(why)})
 
     def by_hand(self, act: str, what: Mapping[str, object]) -> None:
         """Something that was done at the control socket: by whoever may write to the state directory."""
@@ -136,16 +155,18 @@ class Audit:
             "rule": None if denied.by is None else str(denied.by),
             "times": times,
         }
-        self._write({**facts, "outcome": "DENIED"})
+        self._write({**_brief(facts), "outcome": "DENIED"})
 
     def authentication_failed(self, session: Session, user: str | None, why: str, times: int) -> None:
         """*user*: who it said it was."""
         if not self._budget.spend():
             return
         facts = {"event": "authentication", **_who(session), "principal": None, "user": user, "times": times}
-        self._write({**facts, "outcome": ErrorCode.SASL_AUTHENTICATION_FAILED.name, "why": why})
+        self._write({**_brief(facts), "outcome": ErrorCode.SASL_AUTHENTICATION_FAILED.name, "why": why})
 
-    def close(self) -> None:
+    async def close(self) -> None:
+        """Once acts that go on have ended, or have had their time."""
+        await self._ongoing.settle(_LAST_ACTS_S)
         for sink in self._sinks:
             if isinstance(sink, AuditFile):
                 sink.close()
@@ -161,3 +182,11 @@ class Audit:
 
 def _who(session: Session) -> dict[str, object]:
     return {"principal": str(session.principal), "address": session.host, "listener": session.listener}
+
+
+def _brief(facts: Mapping[str, object]) -> dict[str, object]:
+    """What a client has said in vain, cut short where it is long."""
+    return {
+        name: value if len(text := json.dumps(value)) <= _REFUSED_CHARS else text[:_REFUSED_CHARS] + "..."
+        for name, value in facts.items()
+    }

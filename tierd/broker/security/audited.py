@@ -30,19 +30,22 @@ def _watched(handler: Handler, audit: Audit, act: str, read: Reading) -> Handler
                 audit.act(header, act, what, code, why)
         return answer
 
-    return watch
+    return lambda header, request: audit.whole(watch(header, request))
 
 
 def _making(handler: Handler, audit: Audit, partitions: Partitions) -> Handler:
     """Metadata, which makes topics on their first mention."""
 
-    async def watch(header: RequestHeader, request: Any) -> Any:
-        absent = {row.name for row in request.topics or () if row.name and partitions.topic(row.name) is None}
+    async def made(header: RequestHeader, request: Any, absent: set[str]) -> Any:
         answer = await handler(header, request)
-        for row in answer["topics"] if absent else ():
+        for row in answer["topics"]:
             if row["name"] in absent and not row["error_code"]:
                 audit.act(header, "create topic", {"topic": row["name"], "on_first_mention": True}, 0, None)
         return answer
+
+    async def watch(header: RequestHeader, request: Any) -> Any:
+        absent = {row.name for row in request.topics or () if row.name and partitions.topic(row.name) is None}
+        return await (audit.whole(made(header, request, absent)) if absent else handler(header, request))
 
     return watch
 

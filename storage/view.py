@@ -9,6 +9,11 @@ from tierd.base.ids import PartitionId, TopicPartition
 from tierd.config.topic import TopicSettings
 
 
+def age_anchor_ms(largest_timestamp_ms: int | None, append_ms: int) -> int:
+    """The time from which a segment's age counts, in either tier: no timestamp in the future keeps one for ever."""
+    return append_ms if largest_timestamp_ms is None else min(largest_timestamp_ms, append_ms)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentView:
     """A closed local segment, offsets [base, next_base)."""
@@ -19,7 +24,12 @@ class SegmentView:
     largest_timestamp_ms: int | None
     """Largest record timestamp; None when the segment holds no batch or none has a timestamp."""
     append_ms: int
-    """Wall clock of the last append (mtime of the .log); retention uses min(largest_timestamp_ms, append_ms)."""
+    """Wall clock of the last append (mtime of the .log)."""
+
+    @property
+    def age_anchor_ms(self) -> int:
+        """The time from which its age counts, for every retention."""
+        return age_anchor_ms(self.largest_timestamp_ms, self.append_ms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,13 +3,7 @@
 Pure. A segment's age counts from min(largest timestamp, last append): a timestamp from the future keeps nothing alive.
 """
 
-from tierd.storage.view import PartitionView, SegmentView
-
-
-def age_anchor_ms(segment: SegmentView) -> int:
-    if segment.largest_timestamp_ms is None:
-        return segment.append_ms
-    return min(segment.largest_timestamp_ms, segment.append_ms)
+from tierd.storage.view import PartitionView
 
 
 def released(view: PartitionView, now_ms: int) -> int:
@@ -25,7 +19,7 @@ def released(view: PartitionView, now_ms: int) -> int:
         over = view.active_bytes + sum(segment.size_bytes for segment in view.closed) - limit_bytes
     for segment in view.closed:
         below = segment.next_base <= log_start
-        old = limit_ms is not None and now_ms - age_anchor_ms(segment) > limit_ms
+        old = limit_ms is not None and now_ms - segment.age_anchor_ms > limit_ms
         if not (below or old or 0 <= segment.size_bytes <= over):
             break
         over -= segment.size_bytes

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from tierd.remote.view import ClaimState, Waiting
-from tierd.storage.view import PartitionView, SegmentView
+from tierd.storage.view import PartitionView, SegmentView, age_anchor_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,11 +44,6 @@ class CopyPlan:
 
     segments: tuple[SegmentView, ...]
     waiting: Waiting | None
-
-
-def age_anchor_ms(largest_timestamp_ms: int | None, append_ms: int) -> int:
-    """The time from which a segment's age counts."""
-    return append_ms if largest_timestamp_ms is None else min(largest_timestamp_ms, append_ms)
 
 
 def uncopied(view: PartitionView, copied_to: int | None) -> tuple[SegmentView, ...]:
@@ -214,7 +209,7 @@ def local_start_target(
 
 def _local_limit_passed(view: PartitionView, segment: SegmentView, local_bytes: int, now_ms: int) -> bool:
     keep_ms, keep_bytes = view.settings.local_retention_ms, view.settings.local_retention_bytes
-    age_ms = now_ms - age_anchor_ms(segment.largest_timestamp_ms, segment.append_ms)
+    age_ms = now_ms - segment.age_anchor_ms
     too_old = keep_ms is not None and age_ms > keep_ms
     too_much = keep_bytes is not None and local_bytes - keep_bytes - segment.size_bytes >= 0
     return too_old or too_much or segment.next_base <= view.log_start

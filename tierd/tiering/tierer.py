@@ -96,7 +96,7 @@ class Tierer:
         try:
             taken = await self._claiming.begin()
         except (CorruptFile, RequestRefused) as error:
-            raise StartRefused(f"{state.bucket.url} does not answer as an archive: {error}") from error
+            raise StartRefused(f"{state.bucket.url}: what makes it an archive cannot be read: {error}") from error
         state.claim = taken.claim  # the report tells it
         self._settled(taken)
         rows = state.catalog.partitions()

@@ -86,3 +86,18 @@ def test_garbage_is_refused(path: Path) -> None:
     path.write_bytes(b"not a database" * 100)
     with pytest.raises(StartRefused, match="cannot be read"):
         Registry.open(path)
+
+
+def test_what_is_kept_of_passwords_is_not_for_others(path: Path) -> None:
+    def modes() -> set[int]:
+        return {one.stat().st_mode & 0o777 for one in path.parent.glob("registry.sqlite*")}
+
+    opened = Registry.open(path)
+    opened.put("a", "b")
+    assert modes() == {0o600}
+    opened.close()
+    path.chmod(0o644)  # an earlier release made it so
+    opened = Registry.open(path)
+    opened.put("a", "c")
+    assert modes() == {0o640}, "a group may read it, if somebody wants that"
+    opened.close()

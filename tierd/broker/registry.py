@@ -4,10 +4,12 @@ SQLite, WAL, `synchronous=FULL`, one connection; any thread, writes one after th
 """
 
 import json
+import os
 import sqlite3
+import stat
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -78,6 +80,8 @@ CREATE TABLE passwords (
 _STEPS = (_SCHEMA, _SCHEMA_2, _SCHEMA_3, _SCHEMA_4)
 """What makes the schema of each version out of the one before."""
 SCHEMA_VERSION = len(_STEPS)
+_MODE = 0o600
+_OTHERS = 0o007
 PasswordRow = tuple[str, int, bytes, int, bytes, bytes]
 """User, mechanism and what `sasl/scram.py` makes a Credential of."""
 
@@ -129,6 +133,7 @@ class Registry:
     @classmethod
     def open(cls, path: Path) -> "Registry":
         """Open or create *path*. Raises DiskFull, OSError, and StartRefused when it is damaged, locked or newer."""
+        _keep_from_others(path)
         try:
             return cls(open_database(path, _STEPS, "registry"), path)
         except DatabaseDamaged as error:
@@ -307,3 +312,13 @@ class Registry:
     def _writing(self) -> Iterator[None]:
         with self._write, transaction(self._db, self._path):
             yield
+
+
+def _keep_from_others(path: Path) -> None:
+    """What is kept of passwords can be tried against by whoever reads it. A group may have been let in on purpose."""
+    if not path.exists():
+        with suppress(OSError):  # SQLite comes next and says it better
+            os.close(os.open(path, os.O_CREAT | os.O_CLOEXEC, _MODE))
+    for one in (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")):
+        if one.exists() and (mode := one.stat().st_mode) & _OTHERS and one.stat().st_uid == os.geteuid():
+            one.chmod(stat.S_IMODE(mode) & ~_OTHERS)

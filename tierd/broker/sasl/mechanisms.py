@@ -66,7 +66,7 @@ class SaslSide:
 
             assert self.tokens is not None
             return TokenExchange(self.tokens)
-        return ScramExchange(Mechanism.named(mechanism), self.users.credential)
+        return ScramExchange(Mechanism.named(mechanism), self.users.shown)
 
     def lifetime_ms(self, expires_ms: int | None) -> int | None:
         """How long a client that is authenticated now may go on; None: for ever."""

@@ -79,16 +79,8 @@ def matches(mechanism: Mechanism, credential: Credential, password: str) -> bool
     return hmac.compare_digest(made.stored_key, credential.stored_key)
 
 
-_DECOY: Final = os.urandom(32)
-
-
-def decoy(mechanism: Mechanism, user: str) -> Credential:
-    """For a name that nobody has: the same at each try, so that trying does not tell who exists."""
-    salt = _hmac(mechanism, _DECOY, user.encode())[:SALT_BYTES]
-    return credential_of(mechanism, os.urandom(32), salt, LEAST_ITERATIONS)
-
-
-LookUp = Callable[[str, Mechanism], Awaitable[Credential | None]]
+LookUp = Callable[[str, Mechanism], Awaitable[tuple[Credential, bool]]]
+"""What is kept, and whether there is such a user: else it only looks so."""
 
 _TEXT: Final = r"[^\x00,]*"
 _NONCE: Final = r"[!-+\--~]+"
@@ -127,9 +119,7 @@ class ScramExchange:
         if found["authzid"] and _unescaped(found["authzid"]) != name:
             told = "Authentication failed: Client requested an authorization id that is different from username"
             raise AuthenticationFailed("authorization id is not the user name", told=told, user=name)
-        kept = await self._look_up(name, self._mechanism)
-        known = kept is not None
-        credential = kept or decoy(self._mechanism, name)
+        credential, known = await self._look_up(name, self._mechanism)
         nonce = found["nonce"] + base64.b64encode(os.urandom(_NONCE_BYTES)).decode()
         answer = f"r={nonce},s={base64.b64encode(credential.salt).decode()},i={credential.iterations}"
         self._begun = _Begun(name, credential, known, found["gs2"], f"{found['bare']},{answer}", nonce)
@@ -150,7 +140,7 @@ class ScramExchange:
         tried = hashlib.new(self._mechanism.hash_name, client_key).digest()
         if not hmac.compare_digest(tried, begun.credential.stored_key) or not begun.known:
             raise AuthenticationFailed("wrong password" if begun.known else "no such user", user=begun.name)
-        if await self._look_up(begun.name, self._mechanism) != begun.credential:
+        if await self._look_up(begun.name, self._mechanism) != (begun.credential, True):
             raise AuthenticationFailed("the password was changed or removed meanwhile", user=begun.name)
         self.user = begun.name
         return b"v=" + base64.b64encode(_hmac(self._mechanism, begun.credential.server_key, signed))

@@ -146,7 +146,8 @@ def _say(job: Job, command: Sequence[str], place: Path, env: Mapping[str, str]) 
 FRANZ: Final = "github.com/twmb/franz-go"
 _SECURE: Final = "needs a second listener (TLS, SASL), which the suite starts a broker of its own for"
 _MIN_ISR: Final = (
-    "expects a min.insync.replicas that Kafka sets for its cluster; all that the test changes is as expected"
+    "expects min.insync.replicas, which a Kafka sets for its cluster, among the settings that are not defaults, and "
+    "not remote.storage.enable=false, which a tierd without a bucket sets"
 )
 _RULES: Final = ("authorizer.enable=true", "super.users=User:ANONYMOUS", "allow.everyone.if.no.acl.found=true")
 _SHARE: Final = "share groups (KIP-932) are not served"

@@ -6,6 +6,7 @@ judged once, too: by what the bucket has when the log begins, before a segment t
 
 import json
 import logging
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -129,10 +130,11 @@ class Gaps:
         """One more is found. Durable when it returns. Raises DiskFull, OSError."""
         self._become(Recorded(_merged((*self._now.found, gap)), self._now.lost))
 
-    def judge(self, healed: tuple[Gap, ...]) -> None:
-        """*healed* are gaps no more, the others are lost. Durable when it returns."""
-        left = (gap for gap in self._now.found if gap not in healed)
-        self._become(Recorded((), _merged((*self._now.lost, *left))))
+    def judge(self, asked: Collection[Gap], healed: Collection[Gap]) -> None:
+        """Of *asked* what is found is judged: *healed* are gaps no more, others are lost. Durable when it returns."""
+        lost = (gap for gap in self._now.found if gap in asked and gap not in healed)
+        left = tuple(gap for gap in self._now.found if gap not in asked)
+        self._become(Recorded(left, _merged((*self._now.lost, *lost))))
 
     def _become(self, gaps: Recorded) -> None:
         if gaps != self._now:

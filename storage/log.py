@@ -4,7 +4,7 @@ The loop thread owns a Log; what it hands to threads (flush jobs) touches none o
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from tierd.base.ids import TopicPartition, Uuid
@@ -61,17 +61,20 @@ class Log(ReadableLog):
         self._show()
         self.forgetful = False
 
-    def judge_gaps(self, start: int, stop: int) -> tuple[Gap, ...]:
+    def judge_gaps(self, start: int, stop: int, asked: Collection[Gap] | None = None) -> tuple[Gap, ...]:
         """Leave lost offsets within [start, stop), what the bucket has, to the bucket: local start moves behind them.
 
-        Gives these. What is left is lost for good. Before `begin`, and at once when more are found (`on_loss`): later
-        the bucket may have what was left of a segment that was cut. Raises DiskFull, OSError.
+        Gives these. What is left is lost for good; all of it only as far as it was *asked* for (None: all that is
+        found). Before `begin`, and at once when more are found (`on_loss`): later the bucket may have what was left of
+        a segment that was cut. Raises DiskFull, OSError.
         """
-        healed = self._gaps.found_within(start, stop) if start <= self.local_start else ()
-        if healed:
+        asked = self._gaps.found if asked is None else asked
+        within = self._gaps.found_within(start, stop) if start <= self.local_start else ()
+        healed = tuple(gap for gap in within if gap in asked)
+        if healed and healed[-1][1] > self.local_start:
             self._context.persist_start(self.name, self.log_start)
             self._drop_below(healed[-1][1])
-        self._gaps.judge(healed)
+        self._gaps.judge(asked, healed)
         return healed
 
     def begin(self, epoch: int, first_append: int, seed: SeedFiles | None = None, *, over: bool = False) -> None:

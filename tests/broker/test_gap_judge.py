@@ -12,7 +12,7 @@ from kit.logs import SMALL, TP, Place, fill, slice_bytes
 from tierd.base.errors import RemoteUnavailable
 from tierd.base.ids import PartitionId
 from tierd.broker import gap_judge
-from tierd.broker.mending import begin_one
+from tierd.broker.mending import begin_one, let_wait
 from tierd.broker.partition import Partition
 from tierd.remote.view import RemotePartition
 from tierd.storage.names import CLEAN_SHUTDOWN, RECOVERY_POINT_CHECKPOINT, Suffix, segment_file
@@ -119,3 +119,70 @@ def test_what_the_bucket_has_lost_too_is_lost(tmp_path: Path, read_again: bool) 
         assert tier.asked == []
 
     _torn(tmp_path, tier, work, read_again=read_again, lost=((0, 1_000_000),))
+
+
+def _two_torn(root: Path) -> tuple[Place, Partition, tuple[Gap, Gap]]:
+    """The second and the fourth of several segments have lost their last batch."""
+    place = Place(root, TIERED)
+    directory = place.open()
+    fill(place.new_log(directory), 90)
+    closed = directory.logs[TP].closed()
+    directory.close(clean=True)
+    for at in (1, 3):
+        torn = place.data / f"{TP}" / segment_file(closed[at].base, Suffix.LOG)
+        os.truncate(torn, torn.stat().st_size - 100)
+    logged = place.open().logs[TP]
+    partition = Partition(logged, PartitionId(logged.topic_id, 0), internal=False)
+    partition.remote = RemotePartition(
+        id=partition.id, start=0, copied_to=closed[-1].next_base, log_start=0, size_bytes=5, leader_epoch=None
+    )
+    first, second = ((one.next_base - 2, one.next_base) for one in (closed[1], closed[3]))
+    return place, partition, (first, second)
+
+
+def test_what_is_found_while_the_bucket_is_asked_is_asked_for_too(tmp_path: Path, soon: None) -> None:
+    _, partition, (first, second) = _two_torn(tmp_path)
+    logged = partition.log
+
+    class Slow(Tier):
+        async def whole(self, part: PartitionId, start: int, stop: int) -> bool:
+            if not self.asked:
+                assert slice_bytes(logged, second[0]) == b""
+                assert logged.found_gaps == (first, second)
+            return await super().whole(part, start, stop)
+
+    async def run() -> None:
+        await begin_one(partition, 3, Slow(), over=False, start_known=True)  # type: ignore[arg-type]
+        assert slice_bytes(logged, first[0]) == b""
+        await asyncio.wait_for(_until_moved(partition), 30)
+
+    asyncio.run(run())
+    assert (logged.gaps, logged.local_start) == ((), second[1])
+
+
+def test_lost_offsets_that_have_left_the_disk_wait_for_nothing(tmp_path: Path, soon: None) -> None:
+    _, partition, (first, second) = _two_torn(tmp_path)
+    logged = partition.log
+
+    class Away(Tier):
+        async def whole(self, part: PartitionId, start: int, stop: int) -> bool:
+            await super().whole(part, start, stop)
+            if len(self.asked) > 1:
+                return start < stop
+            logged.evict(second[1])
+            raise RemoteUnavailable("away")
+
+    async def run() -> None:
+        await begin_one(partition, 3, Away(), over=False, start_known=True)  # type: ignore[arg-type]
+        assert slice_bytes(logged, first[0]) == b""
+        await asyncio.wait_for(_until_moved(partition), 5)
+
+    asyncio.run(run())
+    assert (logged.gaps, logged.local_start) == ((), second[1])
+
+
+def test_nobody_passes_over_lost_offsets_before_the_bucket_has_said_anything(tmp_path: Path) -> None:
+    _, partition, (first, _) = _two_torn(tmp_path)
+    let_wait(partition)
+    assert slice_bytes(partition.log, first[0]) == b""
+    assert slice_bytes(partition.log, first[0]) == b""

@@ -5,6 +5,7 @@ Local start moves behind such a gap, and the local segments below it go. Until s
 
 import asyncio
 import logging
+from collections.abc import Sequence
 
 from tierd.base.errors import CorruptFile, DiskFull, RemoteUnavailable
 from tierd.broker.partition import Partition
@@ -32,12 +33,12 @@ class GapJudge:
         Raises DiskFull, OSError.
         """
         partition, logged = self._partition, self._partition.log
-        found = logged.found_gaps
-        if not found:
-            return True
-        theirs = [gap for gap in found if self._may_be_there(gap)]
+        theirs = [gap for gap in logged.found_gaps if self._may_be_there(gap)]
+        self._decide([gap for gap in logged.found_gaps if gap not in theirs], 0, 0)
+        for gap in [gap for gap in theirs if gap[1] <= logged.local_start]:
+            self._decide([gap], *gap)  # left to the bucket already, with what lay below: evicted
+            theirs.remove(gap)
         if not theirs:
-            self._decide(found, 0, 0)
             return True
         assert self._tier is not None
         stop = theirs[-1][1]
@@ -47,11 +48,11 @@ class GapJudge:
             log.warning("lost offsets wait for the bucket", extra={"partition": str(partition), "why": str(error)})
             return False
         if whole:
-            self._decide(found, logged.local_start, stop)
+            self._decide(theirs, min(theirs[0][0], logged.local_start), stop)
         else:
             facts = {"partition": str(partition), "start": logged.local_start, "stop": stop}
             log.error("lost offsets wait until the bucket has all of what lies there", extra=facts)
-        return whole
+        return not logged.found_gaps  # more may have been found while the bucket was asked
 
     def _may_be_there(self, gap: Gap) -> bool:
         remote = self._partition.remote
@@ -61,10 +62,12 @@ class GapJudge:
         known = remote.start <= min(gap[0], self._partition.log.local_start) and gap[1] <= copied_to
         return known and not any(start < gap[1] and gap[0] < stop for start, stop in remote.lost)
 
-    def _decide(self, found: tuple[Gap, ...], start: int, stop: int) -> None:
+    def _decide(self, asked: Sequence[Gap], start: int, stop: int) -> None:
+        if not asked:
+            return
         partition, logged = self._partition, self._partition.log
-        healed = logged.judge_gaps(start, stop)
-        for gap in found:
+        healed = logged.judge_gaps(start, stop, asked)
+        for gap in asked:
             facts = {"partition": str(partition), "gap": gap, "local_start": logged.local_start}
             if gap in healed:
                 log.warning("lost offsets are in the bucket, and read from there", extra=facts)

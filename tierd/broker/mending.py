@@ -62,11 +62,17 @@ def is_behind(partition: Partition) -> bool:
     return partition.copied_to is not None and partition.copied_to > partition.log.log_end
 
 
-def say_it_waits(partition: Partition) -> None:
+def let_wait(partition: Partition) -> None:
+    """Until `begin_one`, when the bucket has answered: readers pass over no offsets that it may have."""
+    partition.log.on_loss = _judged_later
     log.warning(
         "partition takes no appends until the bucket has answered: it may hold more of it than the disk",
         extra={"partition": str(partition), "log_end": partition.log.log_end, "copied_to": partition.copied_to},
     )
+
+
+def _judged_later() -> None:
+    """What reads find lost is asked for when the log begins."""
 
 
 async def recall(partition: Partition, copied_to: int, tier: RemoteTier) -> None:

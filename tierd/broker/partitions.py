@@ -14,7 +14,7 @@ from tierd.broker.adopting import refuse_copies, say_what_is_missing, without_id
 from tierd.broker.error_map import code_of
 from tierd.broker.homes import Home, Homes, Offline
 from tierd.broker.making import Making, Removal, make_log, removal
-from tierd.broker.mending import begin_one, is_behind, listed_starts, refuse_untiered, say_it_waits
+from tierd.broker.mending import begin_one, is_behind, let_wait, listed_starts, refuse_untiered
 from tierd.broker.outages import Outages
 from tierd.broker.partition import Partition
 from tierd.broker.ports import RemoteTier
@@ -259,7 +259,7 @@ class Partitions:
             if tier is not None and tier.claim.state is not ClaimState.HELD and is_behind(partition):
                 self.waiting.add(partition.id)  # what it needs to go on lies in the bucket
             if partition.id in self.waiting:
-                say_it_waits(partition)
+                let_wait(partition)
                 partition.tell(tier)
             else:
                 await self._try_begin(partition, tier, over=partition.id in outside)

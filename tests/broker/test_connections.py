@@ -79,6 +79,22 @@ def test_a_peer_that_leaves_cancels_its_waiting_request() -> None:
     run(scenario())
 
 
+def test_a_request_that_somebody_else_cancels_leaves_no_client_waiting() -> None:
+    async def scenario() -> None:
+        told: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+
+        async def given_up() -> Reply:
+            raise asyncio.CancelledError
+
+        async with serving(lambda frame, connection: given_up()) as (_, host, port), client(host, port) as (reader, w):
+            w.write(framed(b"x"))
+            assert await reader.read() == b""
+        assert ["request of" in context["message"] for context in told] == [True]
+
+    run(scenario())
+
+
 def test_no_answer_means_none(tmp_path: Path) -> None:
     async def scenario() -> None:
         def handler(frame: memoryview, connection: Connection) -> Answer:

@@ -295,3 +295,27 @@ def test_committed_offsets_wait_too_where_their_topic_asks_for_it(tmp_path: Path
         disk.open_door.set()
         assert answer.result(60).topics[0].partitions[0].error_code == 0
     broker.stop()
+
+
+def test_who_leaves_while_the_disk_is_waited_for_takes_no_answer_from_others(tmp_path: Path, disk: SlowDisk) -> None:
+    """All groups wait for the same: one client's end gave up what the others waited for, and none was answered."""
+    durable = {"__consumer_offsets": {"tierd.acks.durability": "disk"}}
+    broker = Running(settings(tmp_path, topics=durable, offsets_topic_partitions=1), None, FakeClock())
+    broker.disk = disk
+    broker.start()
+    rows = [{"partition_index": 0, "committed_offset": 0, "committed_metadata": None}]
+    asked = {"group_id": "g", "generation_id_or_member_epoch": -1, "topics": [{"name": "t", "partitions": rows}]}
+    waiting = broker.broker.parts.offsets._unsettled
+    with Client(broker.address) as stays:
+        stays.create("t")
+        assert stays.call(8, 8, **asked).topics[0].partitions[0].error_code == 0
+        disk.open_door.clear()
+        with Client(broker.address) as leaves:
+            stays.send(8, 8, **asked)
+            _until(lambda: len(waiting) == 1)
+            leaves.send(8, 8, **asked)
+            _until(lambda: len(waiting) == 2)
+        _until(lambda: broker.broker.server.connections == 1)
+        disk.open_door.set()
+        assert stays.answer(8, 8).topics[0].partitions[0].error_code == 0
+    broker.stop()

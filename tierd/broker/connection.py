@@ -307,6 +307,8 @@ class Connection:
                 reply = task.result()
             else:
                 self._failed(error)
+        elif self.open:  # Not by `close`: no answer comes, and its client must not wait for one.
+            self._failed(asyncio.CancelledError())
         if not self.open:
             release(reply)
             return

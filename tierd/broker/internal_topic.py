@@ -82,7 +82,10 @@ class InternalTopic:
     async def settled(self) -> None:
         """Return when all that was appended is as durable as the topic's settings ask for. Raises StorageFailed."""
         if self._unsettled:
-            await asyncio.gather(*self._unsettled)
+            # Others wait for the same: `gather` would cancel it for all of them when one client leaves.
+            done, _ = await asyncio.wait(self._unsettled)
+            for committed in done:
+                committed.result()
 
     async def replay(self, partition: int) -> AsyncIterator[bytes]:
         """Whole batches from log start to log end, in pieces of about a MiB.

@@ -31,6 +31,13 @@ def test_a_fact_cannot_forge_a_line() -> None:
     assert logs.FactFormatter().format(record).endswith('client="a\\nb=c" empty=""')
 
 
+@pytest.mark.parametrize("nasty", ["\x1b[2J", "a\u2028b", "half\ud800", "a\x85b"])
+def test_a_fact_cannot_speak_to_a_terminal(nasty: str) -> None:
+    line = logs.FactFormatter().format(logging.makeLogRecord({"name": "tierd", "msg": "x", "user": nasty}))
+    assert line.isascii()
+    assert line.isprintable()
+
+
 def test_errors_have_their_trace() -> None:
     try:
         raise ValueError("boom")

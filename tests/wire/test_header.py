@@ -7,8 +7,10 @@ from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
 
 from tierd.wire.api import API, has_flexible_header, is_flexible, is_served
+from tierd.wire.control import decode_control
 from tierd.wire.errors import BadFrame
 from tierd.wire.header import RequestHeader, framed, parse_request_header, response_header
+from tierd.wire.primitives import uvarint
 from wire.frames import Recorded, recorded
 
 
@@ -49,6 +51,14 @@ def test_header_tags_are_skipped() -> None:
     raw = bytes.fromhex("0003 000c 00000001 ffff 02 00 01 aa 07 02 bbbb 99")
     _, position = parse_request_header(memoryview(raw))
     assert raw[position] == 0x99
+
+
+def test_very_many_tags_are_refused() -> None:
+    tags = uvarint(100_000) + b"".join(uvarint(1000 + number) + b"\0" for number in range(100_000))
+    with pytest.raises(BadFrame, match="100000 tagged fields"):
+        parse_request_header(memoryview(bytes.fromhex("0024 0002 00000001 ffff") + tags))
+    with pytest.raises(BadFrame, match="100000 tagged fields"):
+        decode_control(36, 2, memoryview(b"\1" + tags))
 
 
 @pytest.mark.parametrize("api_key", list(API), ids=lambda key: key.name)

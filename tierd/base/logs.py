@@ -36,7 +36,7 @@ def to_stderr(level: str) -> None:
 
 def _fact(value: object) -> str:
     text = str(value)
-    return json.dumps(text) if not text or any(c.isspace() or c in '="' for c in text) else text
+    return json.dumps(text) if not text.isprintable() or not text or any(c in ' ="' for c in text) else text
 
 
 _KEYS = 10_000

@@ -15,6 +15,8 @@ I32: Final = struct.Struct(">i")
 
 TopicKey = str | bytes
 """How a message names a topic: by its name, or by the 16 bytes of its id."""
+MOST_TAGS: Final = 32
+"""In one section: Kafka has a handful. Each is work on the loop, and whoever sends them need not be known yet."""
 _ID_BYTES: Final = 16
 _VARINT_BITS: Final = 35  # five bytes carry a 32-bit number
 _SMALL: Final = tuple(bytes([n]) if n < 0x80 else bytes([n & 0x7F | 0x80, n >> 7]) for n in range(0x100))
@@ -109,13 +111,20 @@ def skip_tags(frame: memoryview, position: int) -> int:
     if frame[position] == 0:
         return position + 1
     count, position = read_uvarint(frame, position)
-    for _ in range(count):
+    for _ in range(tags(count)):
         _, position = read_uvarint(frame, position)
         size, position = read_uvarint(frame, position)
         position += size
         if position > len(frame):
             raise BadFrame(f"tagged field ends at byte {position}, after the frame's {len(frame)}")
     return position
+
+
+def tags(count: int) -> int:
+    """*count* of tagged fields, which must not be too many."""
+    if count > MOST_TAGS:
+        raise BadFrame(f"{count} tagged fields in one place, {MOST_TAGS} are taken")
+    return count
 
 
 def rows_left(left: int, count: int) -> int:

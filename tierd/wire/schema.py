@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 from kio.schema.errors import ErrorCode as KioErrorCode
 
 from tierd.wire.errors import BadFrame
-from tierd.wire.primitives import read_compact_string, read_string, read_uvarint
+from tierd.wire.primitives import read_compact_string, read_string, read_uvarint, tags
 
 MAX_ELEMENTS: Final = 100_000
 """Array elements in one request. A byte on the wire may become a hundred in memory; Kafka has no such limit."""
@@ -227,7 +227,7 @@ def _make_reader(entity: type[Any]) -> Reader:
 
 
 def _read_tags(source: Input, tagged: dict[int, tuple[str, Reader]], values: dict[str, Any]) -> None:
-    for _ in range(source.uvarint()):
+    for _ in range(tags(source.uvarint())):
         tag, size = source.uvarint(), source.uvarint()
         stop = source.position + size
         known = tagged.get(tag)

@@ -8,8 +8,10 @@ from tierd.broker.counters import Counters
 from tierd.broker.fetch_again import FetchAgain
 from tierd.broker.fetch_pass import ROWS_A_TURN, FetchPass, Round
 from tierd.broker.fetch_sessions import Asked, FetchSessions
+from tierd.broker.operations import Operation
 from tierd.broker.partitions import Partitions
 from tierd.broker.remote_reads import RemoteReads
+from tierd.broker.security.asking import Asking
 from tierd.broker.security.authorizer import Authorizer
 from tierd.broker.sending import Reply
 from tierd.broker.turns import until
@@ -77,7 +79,7 @@ class Fetch:
         if asked.error:
             return encode_fetch_response(header.correlation_id, header.version, [], error=asked.error)[0]
         if self._authorizer is not None:
-            asked = asked._replace(may_read=self._authorizer.asking(header).reads)
+            asked = self._held_to_rules(asked, self._authorizer.asking(header))
         if asked.request.rows > ROWS_A_TURN:
             return self._wait(header, asked)
         done = self._pass.once(asked)
@@ -86,6 +88,13 @@ class Fetch:
         # A task that is cancelled before its first step could not give back what it was handed: it looks again itself.
         done.release()
         return self._wait(header, asked)
+
+    def _held_to_rules(self, asked: Asked, asking: Asking) -> Asked:
+        """Only brokers get a session in the place of others'; who merely says it is one is as all others."""
+        request = asked.request
+        if asked.makes and request.replica_id is not None and not asking.cluster(Operation.CLUSTER_ACTION, quiet=True):
+            request = request._replace(replica_id=None)
+        return asked._replace(request=request, may_read=asking.reads)
 
     def stop(self) -> None:
         """Answer waiting fetches with what there is, now and from now on."""

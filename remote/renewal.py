@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from watchdog.events import FileSystemEvent, FileSystemEventHandler
 from watchdog.observers import Observer
+from watchdog.observers.api import BaseObserver
 
 from tierd.base.errors import TierdError
 
@@ -56,7 +57,7 @@ class Renewal(FileSystemEventHandler):
         self._lock = threading.Lock()
         self._seen = self._signature()
         self._timer: threading.Timer | None = None
-        self._observer = Observer()
+        self._observer: BaseObserver | None = None
 
     def start(self) -> None:
         """Watch every directory that is there; without inotify nothing is watched, and it is said."""
@@ -65,9 +66,11 @@ class Renewal(FileSystemEventHandler):
         if not folders:
             return
         try:
+            observer = Observer()  # Only where there is something to watch: each takes one of the user's few instances.
             for folder in sorted(folders):
-                self._observer.schedule(self, str(folder))
-            self._observer.start()
+                observer.schedule(self, str(folder))
+            observer.start()
+            self._observer = observer
         except OSError as error:
             log.warning("renewed credentials are taken up at the next start only: %s", error)
 
@@ -105,7 +108,7 @@ class Renewal(FileSystemEventHandler):
         with self._lock:
             if self._timer is not None:
                 self._timer.cancel()
-        if self._observer.is_alive():
+        if self._observer is not None:
             self._observer.stop()
             self._observer.join()
 

@@ -1,5 +1,6 @@
 """Renewed credentials: files that are replaced in every way, and a server whose key is rotated in an upload."""
 
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -77,6 +78,24 @@ def test_a_file_is_seen_however_it_is_replaced_and_its_neighbours_do_not_matter(
     times = renewed.times
     assert not renewal.look()
     assert renewed.times == times
+
+
+def _inotify() -> int:
+    links = (Path("/proc/self/fd") / name for name in os.listdir("/proc/self/fd"))
+    return sum("inotify" in str(link.readlink()) for link in links if link.is_symlink())
+
+
+def test_without_files_nothing_is_taken_of_the_few_that_a_user_may_watch_with(tmp_path: Path) -> None:
+    before = _inotify()
+    renewal = Renewal([], lambda: None)
+    assert _inotify() == before
+    renewal.start()
+    assert _inotify() == before
+    renewal.close()
+    watching = Renewal([tmp_path / "file"], lambda: None)
+    watching.start()
+    watching.close()
+    assert _inotify() == before
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""kcat, the command-line client; where it is missing its tests are skipped, in CI they fail."""
+"""kcat, the command-line client; where it is missing its test is skipped."""
 
 import os
 import shutil

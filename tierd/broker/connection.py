@@ -75,14 +75,9 @@ class Connection:
         self.serve = serve
         self.incoming, self._out = self._sides(sock, max_frame_bytes)
         self._task: asyncio.Task[Reply | None] | None = None
-        self._warming = False
-        self._reading = False
-        self._writing = False
-        self._turn_over = False
-        self._close_when_sent = False
-        self._frame_held = False
-        self._pause_s = 0.0
-        self._resting = False
+        self._warming = self._reading = self._writing = False
+        self._turn_over = self._close_when_sent = self._frame_held = False
+        self._pause_s, self._resting = 0.0, False
         self.open = True
         self.admitted = True
         """Whether its client is authenticated, where that is asked for."""
@@ -110,6 +105,11 @@ class Connection:
     def waiting(self) -> bool:
         """A request is in work."""
         return self._task is not None or self._warming
+
+    @property
+    def work(self) -> "asyncio.Task[Reply | None] | None":
+        """What the answer is waited for from; None also while its client is only to pause."""
+        return None if self._resting else self._task
 
     @property
     def moved_bytes(self) -> int:

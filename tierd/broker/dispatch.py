@@ -60,6 +60,7 @@ class Dispatch:
         self._counters.requests[key] += 1
         if not is_served(key, header.version):
             return self._unserved(header)
+        connection.swept.api_key = key
         if key == _PRODUCE:
             shapes = connection.produced
             if shapes is None:
@@ -83,6 +84,8 @@ class Dispatch:
             return reply
         if produced is not None and (answer := self._produce.again(frame, produced, connection.session)) is not None:
             self._counters.requests[_PRODUCE] += 1
+            if type(answer) is not bytes:
+                connection.swept.api_key = _PRODUCE
             return answer
         return None
 

@@ -58,3 +58,9 @@ class Swept:
     """Since when the request that is being received is watched; None when there is none."""
     begun_bytes: int = 0
     """What had been received then."""
+    api_key: int | None = None
+    """Of the request that came last; None before it, and before its client is authenticated."""
+    work: object = None
+    """What the answer was waited for from."""
+    work_ms: int = 0
+    """Monotonic time of the first sweep that saw that."""

@@ -23,6 +23,7 @@ from tierd.broker.sending import ReadFailed
 from tierd.broker.tls.channel import TlsSocket
 from tierd.broker.tls.connection import TlsConnection
 from tierd.broker.tls.handshakes import Handshakes, of_certificate, why
+from tierd.broker.waits import Wait, Waits
 from tierd.config.listeners import Listener
 
 log = logging.getLogger(__name__)
@@ -67,6 +68,7 @@ class Server:
         self.audit: Audit | None = None
         """Told of certificates that were refused, if somebody wants to know."""
         self._sweeper: asyncio.TimerHandle | None = None
+        self._waits = Waits()
         self._emptied: asyncio.Event | None = None
         self.accepted = 0
         self.refused = 0
@@ -194,16 +196,18 @@ class Server:
         """Close who was silent too long, and whose request comes too slowly while others wait for room."""
         now_ms = self._clock.monotonic_ms()
         self._handshakes.sweep(now_ms)
-        self._sweep_some(iter(list(self._connections)), now_ms)
+        self._sweep_some(iter(list(self._connections)), now_ms, [])
 
-    def _sweep_some(self, left: Iterator[Connection], now_ms: int) -> None:
+    def _sweep_some(self, left: Iterator[Connection], now_ms: int, waits: list[Wait]) -> None:
         """Some in a turn: ten thousand at once would be felt."""
         for number, connection in enumerate(left, 1):
             if connection.open:
                 self._look_at(connection, now_ms)
+            waits += _waits(connection, now_ms)
             if number == SWEPT_A_TURN:
-                self._sweeper = self.loop.call_later(0, self._sweep_some, left, now_ms)
+                self._sweeper = self.loop.call_later(0, self._sweep_some, left, now_ms, waits)
                 return
+        self._waits.look(waits)
         self._sweeper = self.loop.call_later(SWEEP_S, self._sweep)
 
     def _look_at(self, connection: Connection, now_ms: int) -> None:
@@ -244,3 +248,12 @@ class Server:
     def _close(self, connection: Connection, why: str) -> None:
         log.info("connection closed", extra={"peer": connection.peer, "why": why})
         connection.close()
+
+
+def _waits(connection: Connection, now_ms: int) -> Iterator[Wait]:
+    """Its request in work, if there is one."""
+    swept, work = connection.swept, connection.work
+    if swept.work is not work:
+        swept.work, swept.work_ms = work, now_ms
+    if work is not None:
+        yield Wait(swept.api_key, (now_ms - swept.work_ms) / 1000, work.get_coro())

@@ -12,6 +12,7 @@ from tierd.broker.broker import Broker
 from tierd.config.explain import adopted
 from tierd.config.model import Settings
 from tierd.daemon.parts import Opened, assemble
+from tierd.daemon.standstill import Standstill
 from tierd.daemon.starting import Starting
 from tierd.daemon.verbs import Verbs
 from tierd.daemon.watch import Watch
@@ -85,6 +86,8 @@ class _Run:
         watch = Watch(broker, link)
         control = ControlServer(self._settings.control_socket, Verbs(broker, link, self._settings.state_dir).handlers())
         http = self._http(watch)
+        standstill = Standstill(self._opened.clock)
+        standstill.start()
         try:
             address = await broker.start()
             await control.start()
@@ -98,6 +101,7 @@ class _Run:
             await self._until_stopped(broker, watch)
         finally:
             await self._end(broker, link, control, http)
+            standstill.stop()
 
     def _http(self, watch: Watch) -> HttpServer | None:
         address = self._settings.http.address

@@ -128,6 +128,11 @@ class _Timed(Coroutine[Any, Any, Reply | None]):
     def close(self) -> None:
         self._answer.close()
 
+    @property
+    def cr_await(self) -> Coroutine[Any, Any, Reply | None]:
+        """What it waits for, as a coroutine says it."""
+        return self._answer
+
     def __await__(self) -> Generator[Any, Any, Reply | None]:
         return (yield from self._answer.__await__())
 

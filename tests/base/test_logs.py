@@ -38,6 +38,15 @@ def test_a_fact_cannot_speak_to_a_terminal(nasty: str) -> None:
     assert line.isprintable()
 
 
+def test_what_a_stranger_says_is_counted_and_not_kept() -> None:
+    failures, said = logs.Doubling(), "x" * (1 << 20)
+    before = sys.getrefcount(said)
+    assert [failures.failed(("host", said)) for _ in range(4)] == [1, 2, None, 4]
+    assert sys.getrefcount(said) == before
+    failures.well(("host", said))
+    assert failures.failed(("host", said)) == 1
+
+
 def test_errors_have_their_trace() -> None:
     try:
         raise ValueError("boom")

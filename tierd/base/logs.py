@@ -48,15 +48,17 @@ class Doubling:
     def __init__(self, most: int = _KEYS) -> None:
         """At *most* keys; then all are forgotten, and counted anew."""
         self._most = most
-        self._times: dict[Hashable, int] = {}
+        self._times: dict[int, int] = {}
+        """By the key's hash: it may hold what a stranger has said, however long."""
 
     def failed(self, key: Hashable) -> int | None:
         """How often *key* has failed when that is to be said, else None. Any thread."""
         if len(self._times) >= self._most:
             self._times.clear()
-        times = self._times[key] = self._times.get(key, 0) + 1
+        known = hash(key)
+        times = self._times[known] = self._times.get(known, 0) + 1
         return times if times & (times - 1) == 0 else None
 
     def well(self, key: Hashable) -> None:
         """It works again."""
-        self._times.pop(key, None)
+        self._times.pop(hash(key), None)

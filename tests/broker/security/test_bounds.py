@@ -60,6 +60,16 @@ def test_rights(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
     run(scenario())
 
 
+def test_names_that_no_topic_has_are_not_kept(registry: Registry) -> None:
+    held = Authorizer(registry, super_users=(), allow_without=True)
+    rights = held.rights(session(1))
+    for length in (249, 250, 1 << 20):
+        assert rights.may_read("r" * length)
+        assert rights.may_write("w" * length)
+    assert {len(name) for name in (*rights.read, *rights.write)} == {249}
+    assert {len(name) for _, _, name in rights._known} == {249}
+
+
 def test_rules_and_limits(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         monkeypatch.setattr(authorizer, "MOST_ACLS", 3)

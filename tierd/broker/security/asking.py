@@ -12,6 +12,8 @@ from tierd.wire.header import RequestHeader
 
 _MOST_ANSWERS: Final = 10_000
 """That are remembered of one client."""
+_LONGEST: Final = 249
+"""Of a name that is remembered: no topic has a longer one, but a client may ask for it."""
 _SUPER: Final = Verdict(True, None)
 
 
@@ -37,7 +39,8 @@ class Rights:
             if len(self._known) >= _MOST_ANSWERS:
                 self._known.clear()
             found = self._rules.decide(Asked(self._principal, self._host, operation, kind, name))
-            self._known[asked] = found
+            if len(name) <= _LONGEST:
+                self._known[asked] = found
         return found
 
     def may(self, operation: Operation, kind: Kind, name: str) -> bool:
@@ -62,7 +65,9 @@ class Rights:
     def _learn(self, known: dict[str, bool], operation: Operation, topic: str) -> bool:
         if len(known) >= _MOST_ANSWERS:
             known.clear()
-        allowed = known[topic] = self.may(operation, Kind.TOPIC, topic)
+        allowed = self.may(operation, Kind.TOPIC, topic)
+        if len(topic) <= _LONGEST:
+            known[topic] = allowed
         return allowed
 
 

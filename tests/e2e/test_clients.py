@@ -69,6 +69,7 @@ def test_a_client_sees_one_log(
             to_the_bucket(tierd, "c")
 
 
+@pytest.mark.extra
 def test_kcat_sees_one_log(tierd: Daemon) -> None:
     """It stamps records itself: what it reads at first is what must be there from then on."""
     given = list(traffic.stream("k", 0, RECORDS, 1000))

@@ -40,6 +40,18 @@ def make(sessions: FetchSessions, partitions: int = 1, *, replica: int | None = 
     return sessions.make(version, asked, {("t", n): told(index=n) for n in range(partitions)})
 
 
+def test_a_session_keeps_no_name_that_no_topic_has() -> None:
+    sessions = FetchSessions(FakeClock(), 10, {})
+    asked = request(wanted={"t" * 250: [0]})
+    assert sessions.make(BY_NAME, asked, {("t" * 250, 0): told()}) == 0
+    made = make(sessions)
+    assert sessions.open(BY_NAME, request(made, 1, wanted={"t" * 249: [0]})).error == ErrorCode.NONE
+    assert sessions.open(BY_NAME, request(made, 2, wanted={"t" * 250: [0]})).error == (
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    )
+    assert (len(sessions), sessions.partitions) == (0, 0)
+
+
 def test_a_session_goes_on_with_each_epoch_and_no_other() -> None:
     sessions = FetchSessions(FakeClock(), 10, {})
     made = make(sessions, 2)

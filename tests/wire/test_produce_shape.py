@@ -155,3 +155,9 @@ def test_every_truncation_and_20_000_mutations_agree_or_decline() -> None:
             agrees(shapes, memoryview(mutated))
         except BadFrame:
             pytest.fail("the short way took what the usual way refuses")
+
+
+def test_long_names_are_not_kept() -> None:
+    for long in ({"topic": "t" * 2000}, {"transactional_id": "x" * 2000}, {"client_id": "c" * 2000}):
+        assert learnt(request(**long))._known == {}  # type: ignore[arg-type]
+    assert learnt(request(topic="t" * 249, client_id="c" * 249, transactional_id="x" * 249))._known

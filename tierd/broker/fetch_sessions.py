@@ -18,6 +18,8 @@ EVICT_AFTER_MS: Final = 120_000
 """A session unused for so long makes room for any other, one that is as old for a larger one."""
 MOST_PARTITIONS: Final = 50_000
 """Of all sessions; some 500 bytes each."""
+_LONGEST: Final = 249
+"""Of a topic's name; no topic has a longer one, but a client may ask for it, and would have it kept."""
 _SESSIONS_FROM: Final = 7
 _FIRST_EPOCH: Final = 0
 _FINAL_EPOCH: Final = -1
@@ -167,6 +169,9 @@ class FetchSessions:
         return self._go_on(session, request)
 
     def _go_on(self, session: FetchSession, request: FetchRequest) -> Asked:
+        if not _fits(request):
+            self._remove(session.id)
+            return Asked(request, error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         session.update(request, self._names)
         if not session.partitions:
             self._remove(session.id)
@@ -205,7 +210,7 @@ class FetchSessions:
         size = len(answers)
         privileged = request.replica_id is not None
         now_ms = self._clock.monotonic_ms()
-        if size > self._most:
+        if size > self._most or not _fits(request):
             return 0
         while len(self._sessions) >= self._slots or self.partitions + size > self._most:
             if not self._evict((privileged, size, 0), now_ms):
@@ -246,6 +251,11 @@ class FetchSessions:
         self._remove(gone.id)
         self.evicted += 1
         return True
+
+
+def _fits(request: FetchRequest) -> bool:
+    """Whether its topics can be kept."""
+    return max([len(topic) for topic, _ in request.topics], default=0) <= _LONGEST
 
 
 def worth_less(sessions: Sequence[FetchSession], rank: Rank, now_ms: int) -> FetchSession | None:

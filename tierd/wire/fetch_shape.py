@@ -20,6 +20,7 @@ _SESSION_AT: Final = 17  # in the body: replica, max wait, min bytes, max bytes,
 _REPLICA_BYTES: Final = 4
 _REPLICA_UNTIL: Final = 14
 _SESSION_BYTES: Final = 8
+_LONGEST: Final = 1024  # of a request: it is kept as long as its connection, and its sender chooses the names
 _ONE: Final = uvarint(2)  # a compact count of one
 _INDEX_AND_EPOCH: Final = 8
 
@@ -81,7 +82,7 @@ class FetchShape:
 def learn(frame: memoryview, header: RequestHeader, position: int, request: FetchRequest) -> FetchShape | None:
     """The shape of a request whose body begins at *position* and that was decoded the usual way; None when it is not
     of the common form."""
-    if not is_flexible(ApiKey.FETCH, header.version):
+    if not is_flexible(ApiKey.FETCH, header.version) or len(frame) > _LONGEST:
         return None
     topics = request.topics
     if len(topics) != 1 or len(topics[0][1]) != 1 or request.forgotten:

@@ -21,6 +21,7 @@ _ANSWER_TAIL: Final = b"\1\0\0\0" + b"\0\0\0\0\0"  # no record errors, no messag
 _ONE: Final = uvarint(2)  # a compact count of one
 _MOST_BITS: Final = 35
 _MOST_SHAPES: Final = 64
+_LONGEST: Final = 1024  # before the records: names may be as long as a request, and are kept as long as the connection
 
 
 class ProduceShape:
@@ -66,6 +67,8 @@ class ProduceShapes:
         if records is None:
             return
         size_at = len(frame) - len(_TAIL) - len(records) - len(uvarint(len(records) + 1))
+        if size_at > _LONGEST:
+            return
         found = _records(frame, size_at)
         if found is None or len(found) != len(records):
             return

@@ -48,3 +48,11 @@ def test_a_bucket_fills_no_higher_than_full() -> None:
     assert bucket.take(0, 1, 10, 10**9, strict=True)
     assert bucket.take(11, 1, 10, 10**9, strict=True)
     assert bucket.debt_ms(1, 10**9) == 1000
+
+
+@pytest.mark.parametrize("most_per_s", [1e-9, 1e-300, 5e-324])
+def test_a_limit_next_to_nothing_is_a_long_pause(most_per_s: float) -> None:
+    assert Windows(11, 1000).add(1e6, most_per_s, 0) == 2**31 - 1
+    bucket = Bucket(most_per_s, 0)
+    bucket.take(1e6, most_per_s, most_per_s, 0, strict=False)
+    assert bucket.debt_ms(most_per_s, 0) == 2**31 - 1

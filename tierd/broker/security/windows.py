@@ -2,6 +2,10 @@
 
 import math
 from collections import deque
+from typing import Final
+
+_LONGEST_MS: Final = 2**31 - 1
+"""As much as an answer can say; a limit may be next to nothing."""
 
 
 class Windows:
@@ -31,7 +35,7 @@ class Windows:
             return 0
         span_ms = max(now_ms - samples[0][0], self._least_span_ms)
         rate = self._total * 1000 / span_ms
-        return math.ceil((rate - most_per_s) / most_per_s * span_ms) if rate > most_per_s else 0
+        return math.ceil(min((rate - most_per_s) / most_per_s * span_ms, _LONGEST_MS)) if rate > most_per_s else 0
 
     def _forget(self, expired_ms: int) -> None:
         samples = self._samples
@@ -62,4 +66,4 @@ class Bucket:
     def debt_ms(self, most_per_s: float, now_ms: int) -> int:
         """Until when it owes nothing."""
         owed = -self._tokens * 1000 / most_per_s - (now_ms - self._seen_ms)
-        return max(math.ceil(owed), 0)
+        return max(math.ceil(min(owed, _LONGEST_MS)), 0)

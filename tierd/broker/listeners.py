@@ -9,7 +9,7 @@ from tierd.broker.counters import Counters
 from tierd.broker.entrances import Entrance
 from tierd.broker.sasl.mechanisms import SaslSide, tokens_of
 from tierd.broker.sasl.users import Users
-from tierd.broker.security.audit import Audit
+from tierd.broker.security.audit import Audit, Budget
 from tierd.broker.server import Server
 from tierd.broker.tls.contexts import TlsSide
 from tierd.config.listeners import Endpoint
@@ -28,9 +28,10 @@ class Listeners:
     def __init__(self, settings: Settings, users: Users, clock: Clock, counters: Counters, audit: Audit | None) -> None:
         """Raises StartRefused when a certificate or the keys of tokens are of no use."""
         self._endpoints = settings.endpoints
+        lines = Budget(clock)
 
         def sasl(endpoint: Endpoint) -> SaslSide:
-            return SaslSide(endpoint.sasl, users, tokens_of(endpoint.sasl), clock, counters, audit)
+            return SaslSide(endpoint.sasl, users, tokens_of(endpoint.sasl), clock, counters, lines, audit)
 
         self._entrances = [
             Entrance(

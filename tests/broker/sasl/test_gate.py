@@ -17,6 +17,7 @@ from kit.clock import FakeClock
 from kit.tiers import until
 from tierd.broker.sasl.scram import Mechanism, new_credential
 from tierd.broker.sasl.users import Users
+from tierd.broker.security import audit
 from tierd.broker.server import UNKNOWN_MS
 
 METADATA, VERSIONS = 3, 18
@@ -377,6 +378,22 @@ def test_who_is_removed_is_closed_though_the_remover_has_left(rig: Pair, client:
 
     rig[0].run(begun())
     assert client.closed()
+
+
+def test_who_tries_one_name_after_the_other_fills_no_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit, "_LINES", 3)
+    clock = FakeClock()
+    with asking(tmp_path, clock) as (broker, _):
+        for number in range(10):
+            if number == 9:
+                clock.advance(60_000)
+            with Client(broker.address) as client:
+                assert log_in(client, "PLAIN", f"nobody-{number}", "guess").error_code == 58
+    said = [record.__dict__ for record in caplog.records if record.msg.startswith("authentication failed")]
+    assert [one["user"] for one in said] == ["nobody-0", "nobody-1", "nobody-2", "nobody-9"]
+    assert said[-1]["left_out"] == 6
 
 
 def test_a_failure_is_answered_late(tmp_path: Path) -> None:

@@ -188,6 +188,9 @@ class SaslGate:
             return
         if self._side.audit is not None:
             self._side.audit.authentication_failed(connection.session, error.user, str(error), times)
+        if not self._side.lines.spend():
+            return
+        left_out = self._side.lines.left_out()
         log.warning(
             "authentication failed, connection closed",
             extra={
@@ -197,6 +200,7 @@ class SaslGate:
                 "user": None if error.user is None else ascii(error.user[:100])[1:-1],  # it may hold anything
                 "why": str(error),
                 "times": times,
+                **({"left_out": left_out} if left_out else {}),
             },
         )
 

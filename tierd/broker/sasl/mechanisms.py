@@ -10,7 +10,7 @@ from tierd.broker.sasl.exchange import Exchange
 from tierd.broker.sasl.plain import PlainExchange
 from tierd.broker.sasl.scram import Mechanism, ScramExchange
 from tierd.broker.sasl.users import Users
-from tierd.broker.security.audit import Audit
+from tierd.broker.security.audit import Audit, Budget
 from tierd.config.listeners import MECHANISMS, Sasl
 from tierd.config.topic import DAY_MS
 
@@ -40,6 +40,8 @@ class SaslSide:
     tokens: "Tokens | None"
     clock: Clock
     counters: Counters
+    lines: Budget
+    """How many may be written of failures: whoever tries one name after the other fills no disk."""
     audit: Audit | None = None
     """Told of failures, if somebody wants to know."""
     failures: Doubling = field(default_factory=Doubling)

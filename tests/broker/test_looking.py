@@ -278,6 +278,29 @@ def test_a_worker_that_is_killed_is_started_again(tmp_path: Path, many: dict[int
         assert broker.call(lambda: link.starts) == 2
 
 
+def test_a_worker_that_hangs_is_ended(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    link = WorkerLink(SystemClock())
+    with running(tmp_path, looker=link) as broker, Client(broker.address) as one, Client(broker.address) as two:
+        one.create("t", cleanup_policy="compact")
+        assert one.produce("t", batch(SHORT_RECORDS + 1)).base_offset == 0
+        link.look_s, link.silent_s = 0.1, 0.5
+        pid = broker.call(lambda: link.pid)
+        assert pid is not None
+        os.kill(pid, signal.SIGSTOP)
+        send_produce(one, "t", batch(SHORT_RECORDS + 1))
+        wait_for_last(broker)
+        send_produce(two, "t", batch(1))
+        assert produced(one).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert produced(two).error_code == ErrorCode.NONE
+    assert "the worker does not answer: it is ended" in caplog.messages
+
+
+def wait_for_last(broker: Running) -> None:
+    """Until a batch is being looked at."""
+    while not broker.call(lambda: bool(broker.broker.parts.behind.last)):
+        time.sleep(0.01)
+
+
 def test_without_a_worker_a_thread_looks(tmp_path: Path) -> None:
     with running(tmp_path) as broker, Client(broker.address) as client:
         client.create("t", cleanup_policy="compact")

@@ -4,10 +4,11 @@ Loop thread only.
 """
 
 import asyncio
+import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final
 
 from tierd.base.clock import Clock
 from tierd.base.errors import WorkerGone
@@ -18,9 +19,16 @@ from tierd.storage.compaction.job import CleanedGroup, CleanJob, CleanReport
 from tierd.storage.look import Look, Verdict
 from tierd.worker import messages as m
 
+log = logging.getLogger(__name__)
+
 COMMAND = (sys.executable, "-P", "-m", "tierd.worker")
 CLEANING = (*COMMAND, "--nice", "10")
 """For work that can wait: it takes what clients leave of the processors."""
+
+LOOK_S: Final = 10.0
+"""A look that takes longer: the worker is asked whether it is alive."""
+SILENT_S: Final = 60.0
+"""Without an answer for so long it is ended: behind a batch that nobody looks at all others of its partition wait."""
 
 Take = Callable[[CleanedGroup], bool]
 """Swap a cleaned group in; False gives the rest of its job up."""
@@ -30,6 +38,7 @@ class WorkerLink:
     """The broker's `Worker` (broker/ports.py)."""
 
     def __init__(self, clock: Clock, *, command: Sequence[str] = COMMAND) -> None:
+        self.look_s, self.silent_s = LOOK_S, SILENT_S
         self._calls = Calls(m.pack, gone=WorkerGone)
         self._child = Child("the worker", command, clock, self._message, self._closed)
         self._starting = asyncio.Lock()
@@ -74,13 +83,34 @@ class WorkerLink:
                 shared.seek(0)
                 fd = shared.fileno()
                 reply: Any
-                reply, _ = await self._calls.ask(channel, lambda number: m.LookAt(number, look), fds=[fd])
+                asking = self._calls.ask(channel, lambda number: m.LookAt(number, look), fds=[fd])
+                reply, _ = await self._while_alive(channel, asking)
         except ChannelClosed as error:
             raise WorkerGone("the worker is gone") from error
         except OSError as error:
             raise WorkerGone(f"no memory to share with the worker: {error}") from error
         verdict: Verdict = reply.verdict
         return verdict
+
+    async def _while_alive(self, channel: Channel, asking: Coroutine[Any, Any, Any]) -> Any:
+        """What *asking* gives. Raises what it does, WorkerGone when the worker hangs."""
+        task = asyncio.ensure_future(asking)
+        try:
+            while not (await asyncio.wait({task}, timeout=self.look_s))[0]:
+                await self._end_if_silent(channel)
+            return task.result()
+        finally:
+            task.cancel()
+
+    async def _end_if_silent(self, channel: Channel) -> None:
+        try:
+            async with asyncio.timeout(self.silent_s):
+                await self._calls.ask(channel, m.Ping)
+        except TimeoutError:
+            log.error("the worker does not answer: it is ended", extra={"pid": self.pid})
+            self._child.kill()
+        except (ChannelClosed, WorkerGone):
+            return  # the call that waits hears of it, too
 
     async def _running(self) -> Channel:
         async with self._starting:

@@ -31,6 +31,18 @@ class Looked:
 
 
 @dataclass(frozen=True, slots=True)
+class Ping:
+    """Whether the worker is alive; answered by Pong at once, whatever its threads do."""
+
+    call: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pong:
+    call: int
+
+
+@dataclass(frozen=True, slots=True)
 class Cancel:
     """Nobody wants the rest of this call; it is answered by Failed soon."""
 
@@ -49,7 +61,7 @@ class Cleaned:
     report: CleanReport
 
 
-Message = Clean | LookAt | Looked | Cancel | GroupReady | Cleaned | Failed
+Message = Clean | LookAt | Looked | Ping | Pong | Cancel | GroupReady | Cleaned | Failed
 
 _PACKING: Packing[Message] = Packing(Message.__args__)
 pack, unpack = _PACKING.pack, _PACKING.unpack

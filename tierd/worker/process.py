@@ -48,6 +48,8 @@ class Process:
                 self._begin(self._clean(message))
             case m.LookAt():
                 self._begin(self._look(message, fds[0]))
+            case m.Ping():
+                self._send(m.Pong(message.call))
             case m.Cancel():
                 if message.call in self._stopping:
                     self._stopping[message.call].set()

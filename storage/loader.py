@@ -54,6 +54,8 @@ class LoadedLog:
     listed: TxnListed
     """Segments that are known to have a `.txnindex`."""
     cuts: list[Cut] = field(default_factory=list)
+    start_known: bool = True
+    """False where log start is in the bucket, perhaps, and nowhere else."""
     forgetful: bool = False
     """No file tells of the producers or epochs of batches below the first local segment."""
 
@@ -160,6 +162,7 @@ class _Loader:
             point,
             self._listed,
             recovery.cuts,
+            self._start_known,
             forgetful,
         )
 
@@ -226,7 +229,10 @@ class _Loader:
         found = snapshots.newest(start, self._now_ms, self._name, self._context.set_aside)
         producers = found[1] if found is not None and found[0] == start else Producers()
         snapshots.sweep({start})
-        return LoadedLog(Segments([segment]), producers, lineage, snapshots, start, start, start, self._listed)
+        known, segments = self._start_known, Segments([segment])
+        return LoadedLog(
+            segments, producers, lineage, snapshots, start, start, start, self._listed, start_known=known
+        )  # fmt: skip
 
     def _open_active(self, segment: Segment, files: PartitionFiles) -> int | None:
         """Take the active segment as a clean stop left it; the log end, or None when something does not fit."""
@@ -372,6 +378,10 @@ class _Loader:
             if path.exists():
                 return min(path.stat().st_mtime_ns // 1_000_000, segment.append_ms)
         return segment.append_ms
+
+    @property
+    def _start_known(self) -> bool:
+        return self._given.log_start is not None or not self._settings.remote_storage_enable
 
     def _log_start(self, first_base: int) -> int:
         """Tiered: where the checkpoint says, 0 when it does not: whoever knows the bucket has to say more. Else never

@@ -72,7 +72,7 @@ class Log(ReadableLog):
         within = self._gaps.found_within(start, stop) if start <= self.local_start else ()
         healed = tuple(gap for gap in within if gap in asked)
         if healed and healed[-1][1] > self.local_start:
-            self._context.persist_start(self.name, self.log_start)
+            self._keep_start()
             self._drop_below(healed[-1][1])
         self._gaps.judge(asked, healed)
         return healed
@@ -100,7 +100,7 @@ class Log(ReadableLog):
             else "the log begins anew behind the bucket's",
             extra={"partition": self._where, "end": self.log_end, "to": offset},
         )
-        self._context.persist_start(self.name, self.log_start)
+        self._keep_start()
         if over:  # until nothing is left the epochs of this history stay: a start after a crash must find it out again
             set_aside(self._context, self.name, self._segments, self._snapshots, newest_first=True)
             self.high_watermark = self.last_stable = self.log_start
@@ -296,6 +296,10 @@ class Log(ReadableLog):
             self.start_moved(offset)()
         return self.log_start
 
+    def _keep_start(self) -> None:
+        if self.start_known:
+            self._context.persist_start(self.name, self.log_start)
+
     def memory_below(self, offset: int) -> Callable[[], None] | None:
         """What must be done before the segments below *offset* go, in any thread: the snapshot that remembers their
         producers becomes durable, where no flush has seen to that. It raises DiskFull, OSError."""
@@ -312,6 +316,7 @@ class Log(ReadableLog):
         What it gives writes the epochs that are left, in any thread. Both raise DiskFull, OSError.
         """
         self.log_start = offset
+        self.start_known = True
         self._drop_below(offset)
         self._find_last_stable()
         self._show()
@@ -322,7 +327,7 @@ class Log(ReadableLog):
 
         Log start stays and is durable first. Nothing that is not flushed or that an open transaction holds is dropped.
         """
-        self._context.persist_start(self.name, self.log_start)
+        self._keep_start()
         self._drop_below(min(local_start, self.recovery_point, self.last_stable))
         return self.local_start
 

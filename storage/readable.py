@@ -63,6 +63,9 @@ class ReadableLog:
         latest = self._lineage.latest
         self.leader_epoch = _NO_EPOCH if latest is None else latest
         self.log_start = loaded.log_start
+        self.start_known = loaded.start_known
+        """False: a checkpoint that listed it was lost, and nobody has asked the bucket yet. None lists it meanwhile: a
+        later start would believe that."""
         self.log_end = loaded.log_end
         self.local_start = max(self._segments.first.base, self.log_start)
         self.high_watermark = max(self.recovery_point, self.local_start)
@@ -223,6 +226,8 @@ class ReadableLog:
     @property
     def start_must_be_kept(self) -> bool:
         """Whether the checkpoint must list log start: in a tiered partition, or where no segment begins there."""
+        if not self.start_known:
+            return False
         return self._settings.remote_storage_enable or self.log_start > self._segments.first.base
 
     @property

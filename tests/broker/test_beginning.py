@@ -1,11 +1,12 @@
 """Where a partition begins in a run: behind what the bucket has, or not before the bucket has said so."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from kit.logs import Place
+from kit.logs import SMALL, TP, Place, fill
 from tierd.base.errors import RemoteUnavailable
 from tierd.base.exits import Exit, exit_of
 from tierd.base.ids import PartitionId, TopicPartition, Uuid
@@ -13,7 +14,9 @@ from tierd.broker.mending import begin_one, is_behind
 from tierd.broker.partition import Partition
 from tierd.config.topic import TopicSettings
 from tierd.remote.view import RemotePartition
+from tierd.storage.checkpoints import parse_checkpoint
 from tierd.storage.epochs import encode_epochs
+from tierd.storage.names import LOG_START_CHECKPOINT
 from tierd.storage.snapshot import encode_snapshot
 from tierd.storage.view import PartitionView, Seed
 
@@ -56,4 +59,30 @@ def test_a_partition_behind_a_bucket_that_is_away_says_so_and_begins_once_it_ans
     asyncio.run(begin())
     assert (logged.log_end, logged.leader_epoch) == (100, 3)
     assert not is_behind(partition)
+    directory.close(clean=True)
+
+
+def test_a_log_start_that_was_lost_is_not_listed_before_the_bucket_was_asked(tmp_path: Path) -> None:
+    place = Place(tmp_path, replace(SMALL, remote_storage_enable=True))
+    listing = place.data / LOG_START_CHECKPOINT
+    directory = place.open()
+    logged = place.new_log(directory)
+    fill(logged, 60)
+    start = logged.closed()[1].next_base
+    logged.move_log_start(start)
+    directory.close(clean=True)
+    listing.unlink()
+
+    directory = place.open()
+    directory.write_checkpoints()
+    directory.close(clean=True)
+    assert parse_checkpoint(listing.read_bytes()) == {}, "the bucket has not answered"
+
+    directory = place.open()
+    logged = directory.logs[TP]
+    partition = Partition(logged, PartitionId(logged.topic_id, 0), internal=False)
+    asyncio.run(begin_one(partition, 3, None, over=False, start_known=False))
+    assert logged.log_start == logged.local_start == start
+    directory.write_checkpoints()
+    assert parse_checkpoint(listing.read_bytes()) == {TP: start}
     directory.close(clean=True)

@@ -125,6 +125,7 @@ def settle_log_start(partition: Partition, *, known: bool) -> None:
             )
     if start > logged.log_start:
         logged.move_log_start(start)
+    logged.start_known = True
 
 
 def refuse_untiered(partitions: Iterable[Partition], remotes: Mapping[PartitionId, RemotePartition]) -> None:

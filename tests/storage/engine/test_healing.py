@@ -28,6 +28,7 @@ def torn_in_the_middle(root: Path) -> tuple[Place, LogDirectory, tuple[int, int]
     log = place.new_log(directory)
     fill(log, 40)
     second = log.closed()[1]
+    directory.starts.persist(TP, 0)
     directory.close(clean=False)
     path = place.data / f"{TP}" / segment_file(second.base, Suffix.LOG)
     raw = bytearray(path.read_bytes())

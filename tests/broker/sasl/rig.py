@@ -54,6 +54,9 @@ class Issuer:
         return jwt.encode(given, self.keys[key], algorithm, headers={"kid": key, **(header or {})})
 
 
+Pair = tuple[Running, Issuer]
+
+
 def bearer(token: str, authzid: str = "") -> bytes:
     return f"n,{f'a={authzid}' if authzid else ''},\x01auth=Bearer {token}\x01\x01".encode()
 

@@ -1,6 +1,7 @@
 """Objects that the bucket has lost: it is said, what the disk still has is copied again, nothing leaves meanwhile."""
 
 import logging
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -63,6 +64,28 @@ def test_it_is_named_and_copied_again_from_the_local_segment(
 
     with caplog.at_level(logging.ERROR):
         drive(tmp_path, work)
+
+
+def test_what_is_left_of_a_copy_does_not_go_for_a_local_segment_that_has_lost_something(tmp_path: Path) -> None:
+    async def work(bench: Bench) -> None:
+        view, lost = await _copied(bench)
+        bench.store.delete([lost.stem + ".rsm-manifest"])
+        path = Path(view.directory) / f"{lost.base:020d}.log"
+        first_bytes = 12 + int.from_bytes(path.read_bytes()[8:12], "big")
+        assert first_bytes < lost.size_bytes
+        os.truncate(path, first_bytes)
+        closed = [replace(one, size_bytes=first_bytes) if one.base == lost.base else one for one in view.closed]
+        torn = replace(view, closed=tuple(closed))
+        bench.local.views[view.id] = torn
+        bench.tierer.partition_changed(torn)
+        result = await bench.tierer.verbs.evict(no_report)
+        assert result.outcome is Outcome.PINNED
+        await bench.copy()
+        await bench.tierer.retention.delete_tick()
+        assert len(bench.store.get(lost.stem + ".log")) == lost.size_bytes
+        assert "no such whole local segment" in result.left[0].waiting.detail
+
+    drive(tmp_path, work)
 
 
 def test_a_loss_of_what_the_disk_has_not_any_more_is_named_until_retention_lets_it_go(tmp_path: Path) -> None:

@@ -114,18 +114,21 @@ class Copying:
 
     def mends(self, part: PartitionId) -> tuple[SegmentView, ...]:
         """Segments to copy again, because the bucket has lost them."""
-        lost = self._state.losses.ranges(part)
+        lost = self._lost(part)
         return plan_mends(self._state.views[part], self._facts(part), lost)[0] if lost else ()
+
+    def _lost(self, part: PartitionId) -> dict[tuple[int, int], int]:
+        return {(loss.base, loss.next_base): loss.size_bytes for loss in self._state.losses.of(part)}
 
     def waiting(self, part: PartitionId) -> Waiting | None:
         view, facts = self._state.views[part], self._facts(part)
         lost = self._state.losses.of(part)
         if not lost:
             return why_waiting(view, facts)
-        _, gone = plan_mends(view, facts, self._state.losses.ranges(part))
+        _, gone = plan_mends(view, facts, self._lost(part))
         first = next((loss for loss in lost if (loss.base, loss.next_base) in gone), lost[0])
         if gone:
-            then = "and there is no such local segment any more: these offsets cannot be read from it"
+            then = "and there is no such whole local segment any more: these offsets cannot be read from it"
         else:
             then = "it is copied again from the local one" + (f"; {facts.retrying}" if facts.retrying else "")
         return Waiting("lost", f"offsets {first.base} to {first.next_base - 1}: {first.why}; {then}")

@@ -29,6 +29,8 @@ class Loss:
     segment_id: Uuid
     base: int
     next_base: int
+    size_bytes: int
+    """That were copied."""
     why: str
 
 
@@ -87,7 +89,7 @@ class Losses:
 
     def _add(self, row: CatalogSegment, why: str) -> None:
         remote = row.remote
-        loss = Loss(remote.segment_id, remote.base, remote.next_base, why)
+        loss = Loss(remote.segment_id, remote.base, remote.next_base, remote.size_bytes, why)
         self._lost.setdefault(remote.part, {})[remote.segment_id] = loss
 
     def _drop(self, part: PartitionId, segment_id: Uuid) -> None:

@@ -4,7 +4,7 @@ The rules are Kafka's, each at its function. A segment is as old as min(largest 
 timestamp pins one.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tierd.remote.view import ClaimState, Waiting
@@ -89,14 +89,20 @@ def rolled(view: PartitionView, now_ms: int) -> PartitionView:
 
 
 def plan_mends(
-    view: PartitionView, state: CopyFacts, lost: Iterable[tuple[int, int]]
+    view: PartitionView, state: CopyFacts, lost: Mapping[tuple[int, int], int]
 ) -> tuple[tuple[SegmentView, ...], tuple[tuple[int, int], ...]]:
-    """Local segments to copy again for *lost* ranges of the bucket, oldest first, and the ranges that none is left for.
+    """Local segments to copy again for *lost* ranges of the bucket (with the bytes that these had), oldest first, and
+    the ranges that none is left for.
 
-    A segment with other bounds would overlap the copies beside it: it is not taken.
+    A segment with other bounds would overlap the copies beside it: it is not taken. One with fewer bytes has lost
+    something, too: what is left of the copy may have it, and would go.
     """
-    here = {(segment.base, segment.next_base): segment for segment in view.closed}
-    ranges = sorted(set(lost))
+    here = {
+        (segment.base, segment.next_base): segment
+        for segment in view.closed
+        if segment.size_bytes >= lost.get((segment.base, segment.next_base), 0)
+    }
+    ranges = sorted(lost)
     gone = tuple(one for one in ranges if one not in here)
     if _blocked(view, state) is not None:
         return (), gone

@@ -66,13 +66,13 @@ class GapFile:
         """Note one as found; durable when it returns. Raises DiskFull, OSError."""
         now = self.load()
         if not now.holds(gap):
-            self.save(Recorded(_merged((*now.found, gap)), now.lost))
+            self.save(Recorded(_apart((*now.found, gap)), now.lost))
 
     def take_over(self, other: "GapFile") -> None:
         """What *other* says is said here from now on, and there no more. Raises DiskFull, OSError."""
         if other._path.exists():
             mine, theirs = self.load(), other.load()
-            self.save(Recorded(_merged((*mine.found, *theirs.found)), _merged((*mine.lost, *theirs.lost))))
+            self.save(Recorded(_apart((*mine.found, *theirs.found)), _merged((*mine.lost, *theirs.lost))))
             other.forget()
 
     def forget(self) -> None:
@@ -128,7 +128,7 @@ class Gaps:
 
     def note(self, gap: Gap) -> None:
         """One more is found. Durable when it returns. Raises DiskFull, OSError."""
-        self._become(Recorded(_merged((*self._now.found, gap)), self._now.lost))
+        self._become(Recorded(_apart((*self._now.found, gap)), self._now.lost))
 
     def judge(self, asked: Collection[Gap], healed: Collection[Gap]) -> None:
         """Of *asked* what is found is judged: *healed* are gaps no more, others are lost. Durable when it returns."""
@@ -150,11 +150,16 @@ def _pairs(rows: list[list[int]]) -> tuple[Gap, ...]:
     return tuple((int(start), int(stop)) for start, stop in rows)
 
 
-def _merged(gaps: tuple[Gap, ...]) -> tuple[Gap, ...]:
-    """Sorted, each once, those that touch joined."""
+def _apart(gaps: tuple[Gap, ...]) -> tuple[Gap, ...]:
+    """Sorted, each once. Those that touch are of two segments: the bucket may have one of them and not the other."""
+    return _merged(gaps, touching=False)
+
+
+def _merged(gaps: tuple[Gap, ...], *, touching: bool = True) -> tuple[Gap, ...]:
+    """Sorted, each once, those that overlap joined, and those that are *touching*."""
     joined: list[Gap] = []
     for start, stop in sorted(gaps):
-        if joined and start <= joined[-1][1]:
+        if joined and (start < joined[-1][1] or (touching and start == joined[-1][1])):
             joined[-1] = joined[-1][0], max(stop, joined[-1][1])
         else:
             joined.append((start, stop))

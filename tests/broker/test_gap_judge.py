@@ -121,27 +121,28 @@ def test_what_the_bucket_has_lost_too_is_lost(tmp_path: Path, read_again: bool) 
     _torn(tmp_path, tier, work, read_again=read_again, lost=((0, 1_000_000),))
 
 
-def _two_torn(root: Path) -> tuple[Place, Partition, tuple[Gap, Gap]]:
-    """The second and the fourth of several segments have lost their last batch."""
+def _two_torn(root: Path, *, side_by_side: bool = False) -> tuple[Partition, tuple[Gap, Gap]]:
+    """The second and the fourth of several segments have lost their last batch; or the second, and the third all."""
     place = Place(root, TIERED)
     directory = place.open()
     fill(place.new_log(directory), 90)
     closed = directory.logs[TP].closed()
     directory.close(clean=True)
-    for at in (1, 3):
-        torn = place.data / f"{TP}" / segment_file(closed[at].base, Suffix.LOG)
-        os.truncate(torn, torn.stat().st_size - 100)
+    last = closed[2 if side_by_side else 3]
+    for one in (closed[1], last):
+        torn = place.data / f"{TP}" / segment_file(one.base, Suffix.LOG)
+        os.truncate(torn, 0 if side_by_side and one is last else torn.stat().st_size - 100)
     logged = place.open().logs[TP]
     partition = Partition(logged, PartitionId(logged.topic_id, 0), internal=False)
     partition.remote = RemotePartition(
         id=partition.id, start=0, copied_to=closed[-1].next_base, log_start=0, size_bytes=5, leader_epoch=None
     )
-    first, second = ((one.next_base - 2, one.next_base) for one in (closed[1], closed[3]))
-    return place, partition, (first, second)
+    first, second = ((one.next_base - 2, one.next_base) for one in (closed[1], last))
+    return partition, (first, (last.base, last.next_base) if side_by_side else second)
 
 
 def test_what_is_found_while_the_bucket_is_asked_is_asked_for_too(tmp_path: Path, soon: None) -> None:
-    _, partition, (first, second) = _two_torn(tmp_path)
+    partition, (first, second) = _two_torn(tmp_path)
     logged = partition.log
 
     class Slow(Tier):
@@ -161,7 +162,7 @@ def test_what_is_found_while_the_bucket_is_asked_is_asked_for_too(tmp_path: Path
 
 
 def test_lost_offsets_that_have_left_the_disk_wait_for_nothing(tmp_path: Path, soon: None) -> None:
-    _, partition, (first, second) = _two_torn(tmp_path)
+    partition, (first, second) = _two_torn(tmp_path)
     logged = partition.log
 
     class Away(Tier):
@@ -182,7 +183,26 @@ def test_lost_offsets_that_have_left_the_disk_wait_for_nothing(tmp_path: Path, s
 
 
 def test_nobody_passes_over_lost_offsets_before_the_bucket_has_said_anything(tmp_path: Path) -> None:
-    _, partition, (first, _) = _two_torn(tmp_path)
+    partition, (first, _) = _two_torn(tmp_path)
     let_wait(partition)
     assert slice_bytes(partition.log, first[0]) == b""
     assert slice_bytes(partition.log, first[0]) == b""
+
+
+def test_of_two_lost_ranges_side_by_side_the_bucket_gives_the_one_that_it_has(tmp_path: Path, soon: None) -> None:
+    partition, (first, second) = _two_torn(tmp_path, side_by_side=True)
+    logged = partition.log
+    assert partition.remote is not None
+    partition.remote = replace(partition.remote, copied_to=second[0])
+
+    async def run() -> None:
+        await begin_one(partition, 3, Tier(), over=False, start_known=True)  # type: ignore[arg-type]
+        moved = asyncio.Event()
+        partition.wait(moved.set)
+        assert slice_bytes(logged, second[0]) == b""
+        assert slice_bytes(logged, first[0]) == b""
+        await asyncio.wait_for(moved.wait(), 30)
+        assert slice_bytes(logged, second[0]), "readers go on behind it"
+
+    asyncio.run(run())
+    assert (logged.local_start, logged.gaps) == (second[0], (second,))

@@ -191,6 +191,28 @@ def test_settings_change_on_a_registry_that_stands_still(broker: Running, monkey
     assert broker.log("t").settings.retention_ms == 86_400_000
 
 
+def test_producer_ids_of_a_registry_that_stands_still(broker: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    put, begun, go = broker.registry.put, threading.Event(), threading.Event()
+
+    def still(key: str, value: str) -> None:
+        begun.set()
+        assert go.wait(60)
+        put(key, value)
+
+    monkeypatch.setattr(broker.registry, "put", still)
+    init = int(ApiKey.INIT_PRODUCER_ID)
+    with Client(broker.address) as one, Client(broker.address) as two, Client(broker.address) as other:
+        other.create("t")
+        for client in (one, two):
+            client.send(init, 4, transactional_id=None, transaction_timeout=1000, producer_id=-1, producer_epoch=-1)
+        assert begun.wait(60)
+        assert other.produce("t", batch(1)).error_code == ErrorCode.NONE
+        go.set()
+        given = [client.answer(init, 4) for client in (one, two)]
+        assert [answer.error_code for answer in given] == [ErrorCode.NONE] * 2
+        assert abs(given[0].producer_id - given[1].producer_id) == 1, "of one block"
+
+
 def send_delete_records(client: Client, numbers: Iterable[int], offset: int) -> None:
     rows = [{"partition_index": number, "offset": offset} for number in numbers]
     client.send(int(ApiKey.DELETE_RECORDS), 2, topics=[{"name": "t", "partitions": rows}], timeout=5000)

@@ -150,5 +150,6 @@ def _sees(parts: Parts) -> Callable[[RequestHeader], Callable[[str], bool]]:
 
 
 def _of_transactions(parts: Parts) -> _Handlers:
-    own = TransactionHandlers(parts.transactions, parts.topic_ids, parts.producer_ids.next_id, parts.offsets.ensure)
+    ids = parts.producer_ids
+    own = TransactionHandlers(parts.transactions, parts.topic_ids, ids.next_id, parts.offsets.ensure, ids.ready)
     return {**own.table(), ApiKey.WRITE_TXN_MARKERS: WriteTxnMarkers(parts.markers)}

@@ -40,12 +40,17 @@ class TransactionHandlers:
         topics: Topics,
         fresh_id: FreshId,
         offsets_partitions: Callable[[], Awaitable[int]],
+        ids_ready: Callable[[], Awaitable[None]],
     ) -> None:
-        """*offsets_partitions* gives how many partitions `__consumer_offsets` has; raises TierdError, OSError."""
+        """*offsets_partitions* gives how many partitions `__consumer_offsets` has; raises TierdError, OSError.
+
+        *ids_ready* returns when *fresh_id* need not wait for the disk.
+        """
         self._transactions = transactions
         self._topics = topics
         self._fresh_id = fresh_id
         self._offsets_partitions = offsets_partitions
+        self._ids_ready = ids_ready
         self._listing = ListingHandlers(transactions)
 
     def table(self) -> dict[ApiKey, Handler]:
@@ -62,6 +67,7 @@ class TransactionHandlers:
     async def init_producer_id(self, header: RequestHeader, request: Any) -> Fields:
         """Without a transactional id: a new id for an idempotent producer."""
         try:
+            await self._ids_ready()
             if request.transactional_id is None:
                 producer_id, epoch = self._fresh_id(), 0
             else:

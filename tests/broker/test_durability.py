@@ -319,3 +319,23 @@ def test_who_leaves_while_the_disk_is_waited_for_takes_no_answer_from_others(tmp
         disk.open_door.set()
         assert stays.answer(8, 8).topics[0].partitions[0].error_code == 0
     broker.stop()
+
+
+def test_what_is_not_on_the_disk_yet_is_read_all_the_same_once_it_is(tmp_path: Path, disk: SlowDisk) -> None:
+    """Groups and transactions are made of all that is in the log, not of what clients may see of it."""
+    durable = {"__consumer_offsets": {"tierd.acks.durability": "disk"}}
+    broker = Running(settings(tmp_path, topics=durable, offsets_topic_partitions=1), None, FakeClock())
+    broker.disk = disk
+    broker.start()
+    topic = broker.broker.parts.offsets
+    broker.run(topic.ensure())
+    disk.open_door.clear()
+    broker.call(lambda: topic.append(0, batch()))
+
+    async def read() -> list[bytes]:
+        return [piece async for piece in topic.replay(0)]
+
+    reading = asyncio.run_coroutine_threadsafe(read(), broker._loop)
+    disk.open_door.set()
+    assert len(reading.result(60)) == 1
+    broker.stop()

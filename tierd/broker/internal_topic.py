@@ -90,16 +90,19 @@ class InternalTopic:
     async def replay(self, partition: int) -> AsyncIterator[bytes]:
         """Whole batches from log start to log end, in pieces of about a MiB.
 
-        Raises NotHere, DamagedRecords, OSError.
+        Raises NotHere, DamagedRecords, StorageFailed, OSError.
         """
         target = self._get(partition)
         offset = target.log.log_start
         while offset < target.log.log_end:
             piece = await self._piece(target, offset)
-            if not piece:
+            if piece:
+                yield piece
+                offset = _next_offset(piece, str(target))
+            elif target.log.high_watermark < target.log.log_end:
+                await self._commits.wait(target)  # Nobody sees more before it is on the disk.
+            else:
                 return
-            yield piece
-            offset = _next_offset(piece, str(target))
 
     async def _piece(self, target: Partition, offset: int) -> bytes:
         try:

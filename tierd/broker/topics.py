@@ -166,7 +166,7 @@ class Topics:
             now_ms = self._clock.now_ms()
             await self._in_thread(registry.mark_deleted, topic.id, now_ms)
             await self._remove(topic)
-            for row in registry.deleted():
+            for row in await self._in_thread(registry.deleted):
                 if row.id == topic.id:
                     self._tell_deleted(row)
             log.info("topic deleted", extra={"topic": topic.name, "topic_id": str(topic.id)})

@@ -95,12 +95,14 @@ class InternalTopic:
         target = self._get(partition)
         offset = target.log.log_start
         while offset < target.log.log_end:
+            seen = target.log.high_watermark
             piece = await self._piece(target, offset)
             if piece:
                 yield piece
                 offset = _next_offset(piece, str(target))
-            elif target.log.high_watermark < target.log.log_end:
-                await self._commits.wait(target)  # Nobody sees more before it is on the disk.
+            elif seen < target.log.log_end:  # Nobody sees more before it is on the disk.
+                if target.log.high_watermark == seen:
+                    await self._commits.wait(target)
             else:
                 return
 

@@ -80,7 +80,7 @@ def read_all(daemon: Daemon, end: int) -> None:
 def produce_again(daemon: Daemon, end: int) -> None:
     """tierd looks at the free space once a second; a long poll is the pause."""
     with connect(daemon) as client:
-        for _ in range(20):
+        for _ in range(240):  # a minute; it takes a second or two where the machine has time
             answer = client.produce("t", batch(RECORDS, size=2000))
             if answer.error_code == 0:
                 break

@@ -14,6 +14,7 @@ from tierd.broker.remote_reads import RemoteReads
 from tierd.broker.security.asking import Asking
 from tierd.broker.security.authorizer import Authorizer
 from tierd.broker.sending import Reply
+from tierd.broker.topic_table import name_of
 from tierd.broker.turns import until
 from tierd.storage.view import LogSlice
 from tierd.wire.errors import ErrorCode
@@ -66,7 +67,7 @@ class Fetch:
         shape = learn(frame, header, position, request)
         if shape is None:
             return None
-        name = self._partitions.names.get(shape.topic) if isinstance(shape.topic, bytes) else shape.topic
+        name = name_of(shape.topic, self._partitions.names)
         partition = None if name is None else self._partitions.get(name, shape.want.partition)
         return (
             None

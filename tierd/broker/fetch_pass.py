@@ -14,6 +14,7 @@ from tierd.broker.fetch_sessions import Asked
 from tierd.broker.partition import Partition
 from tierd.broker.partitions import Partitions
 from tierd.broker.remote_reads import RemoteReads, RemoteWant
+from tierd.broker.topic_table import name_of
 from tierd.storage.errors import OffsetOutOfRange
 from tierd.storage.view import LogSlice
 from tierd.wire.errors import ErrorCode
@@ -98,7 +99,7 @@ class FetchPass:
         return [
             partition
             for topic, wanted in asked.request.topics
-            if (name := names.get(topic) if isinstance(topic, bytes) else topic) is not None
+            if (name := name_of(topic, names)) is not None
             for want in wanted
             if (partition := self._partitions.get(name, want.partition)) is not None
         ]
@@ -106,7 +107,7 @@ class FetchPass:
     def _pass_some(self, done: Round, topic: int, wanted: Sequence[FetchPartition], asked: Asked) -> None:
         rows = done.rows[topic]
         key = asked.request.topics[topic][0]
-        name = self._partitions.names.get(key) if isinstance(key, bytes) else key
+        name = name_of(key, self._partitions.names)
         if name is None:
             done.failed = True
             rows += [PartitionFetched(want.partition, self._unknown(key, want.partition, asked)) for want in wanted]

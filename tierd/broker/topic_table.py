@@ -1,8 +1,10 @@
 """Topics by name, and their names by id."""
 
+from collections.abc import Mapping
 from typing import Protocol, TypeVar
 
 from tierd.base.ids import NO_ID, Uuid
+from tierd.wire.primitives import TopicKey
 
 
 class HasNameAndId(Protocol):
@@ -31,3 +33,8 @@ class TopicTable(dict[str, Known]):
     def __delitem__(self, name: str) -> None:
         self.names.pop(self[name].id.raw, None)
         super().__delitem__(name)
+
+
+def name_of(key: TopicKey, names: Mapping[bytes, str]) -> str | None:
+    """The name that a request means, which says it or the topic's id; None for an id that nobody knows. *names*: by id."""
+    return names.get(key) if isinstance(key, bytes) else key

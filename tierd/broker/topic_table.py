@@ -36,5 +36,5 @@ class TopicTable(dict[str, Known]):
 
 
 def name_of(key: TopicKey, names: Mapping[bytes, str]) -> str | None:
-    """The name that a request means, which says it or the topic's id; None for an id that nobody knows. *names*: by id."""
+    """The name that a request means, which says it or the topic's id; None for an id that *names* does not know."""
     return names.get(key) if isinstance(key, bytes) else key

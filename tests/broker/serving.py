@@ -30,6 +30,12 @@ async def serving(handler: Handler, **limits: int) -> AsyncIterator[tuple[Server
         await served.stop(0)
 
 
+async def until(condition: Callable[[], object]) -> None:
+    """Let the loop go on until it is so; the test's timeout ends a wait in vain."""
+    while not condition():
+        await asyncio.sleep(0)
+
+
 def framed(body: bytes) -> bytes:
     return len(body).to_bytes(4, "big") + body
 

@@ -4,7 +4,7 @@ import asyncio
 import errno
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +15,7 @@ from broker.client import T0, Client, batch, offsets_of
 from broker.running import Running, settings
 from kit.clock import FakeClock
 from kit.failing_disk import FailingDisk
+from kit.tiers import until
 from tierd.broker import housekeeping
 from tierd.broker.homes import NoDirectoryLeft
 from tierd.storage.disk import PosixDisk
@@ -69,15 +70,6 @@ def begun(broker: Running, client: Client, disk: SlowDisk, **config: str) -> Non
     disk.open_door.clear()
     while disk.syncing.acquire(blocking=False):
         pass
-
-
-def _until(true: Callable[[], bool]) -> None:
-    patience = threading.Event()
-    for _ in range(6000):
-        if true():
-            return
-        patience.wait(0.01)
-    raise AssertionError("it never came")
 
 
 def test_disk_is_answered_after_fsync_and_nobody_sees_more(broker: Running, client: Client, disk: SlowDisk) -> None:
@@ -155,7 +147,7 @@ def test_one_fsync_answers_all_who_wait(broker: Running, client: Client, disk: S
         first = threads.submit(clients[0].produce, "t", batch())
         assert disk.syncing.acquire(timeout=60)
         others = [threads.submit(one.produce, "t", batch()) for one in clients[1:]]
-        _until(lambda: broker.log("t").log_end == 3 + 20 * 3)
+        until("what is waited for", lambda: broker.log("t").log_end == 3 + 20 * 3)
         disk.open_door.set()
         firsts = {done.result(60).base_offset for done in (first, *others)}
         for one in clients:
@@ -183,7 +175,7 @@ def test_a_duplicate_waits_for_what_it_repeats(version: int, broker: Running, cl
         first = threads.submit(one.produce, "t", raw, version=version)
         assert disk.syncing.acquire(timeout=60)
         again = threads.submit(two.produce, "t", raw, version=version)
-        _until(lambda: broker.broker.counters.requests[0] >= 3)
+        until("what is waited for", lambda: broker.broker.counters.requests[0] >= 3)
         assert not again.done()
         disk.open_door.set()
         assert first.result(60).base_offset == again.result(20).base_offset == 3
@@ -244,7 +236,7 @@ def test_a_client_that_goes_while_it_waits_takes_nothing_along(broker: Running, 
     gone.send(0, 9, acks=-1, topic_data=[{"name": "t", "partition_data": [{"index": 0, "records": batch()}]}])
     assert disk.syncing.acquire(timeout=60)
     gone.__exit__()
-    _until(lambda: broker.broker.server.connections == 1)
+    until("what is waited for", lambda: broker.broker.server.connections == 1)
     disk.open_door.set()
     assert client.produce("t", batch()).base_offset == 6
     assert offsets_of(client.fetch("t", 3).records) == [3, 4, 5, 6, 7, 8]
@@ -312,10 +304,10 @@ def test_who_leaves_while_the_disk_is_waited_for_takes_no_answer_from_others(tmp
         disk.open_door.clear()
         with Client(broker.address) as leaves:
             stays.send(8, 8, **asked)
-            _until(lambda: len(waiting) == 1)
+            until("what is waited for", lambda: len(waiting) == 1)
             leaves.send(8, 8, **asked)
-            _until(lambda: len(waiting) == 2)
-        _until(lambda: broker.broker.server.connections == 1)
+            until("what is waited for", lambda: len(waiting) == 2)
+        until("what is waited for", lambda: broker.broker.server.connections == 1)
         disk.open_door.set()
         assert stays.answer(8, 8).topics[0].partitions[0].error_code == 0
     broker.stop()

@@ -12,6 +12,7 @@ import pytest
 
 from broker.client import T0, Client, batch, offsets_of
 from broker.running import Running, running
+from kit.tiers import until
 from tierd.base.clock import SystemClock
 from tierd.base.errors import WorkerGone
 from tierd.base.ids import TopicPartition
@@ -297,8 +298,7 @@ def test_a_worker_that_hangs_is_ended(tmp_path: Path, caplog: pytest.LogCaptureF
 
 def wait_for_last(broker: Running) -> None:
     """Until a batch is being looked at."""
-    while not broker.call(lambda: bool(broker.broker.parts.behind.last)):
-        time.sleep(0.01)
+    until("a batch that is looked at", lambda: broker.call(lambda: bool(broker.broker.parts.behind.last)))
 
 
 def test_without_a_worker_a_thread_looks(tmp_path: Path) -> None:

@@ -2,10 +2,9 @@
 
 import asyncio
 import socket
-from collections.abc import Callable
 from contextlib import ExitStack
 
-from broker.serving import READERS, answer_of, client, echo, framed, limited, run
+from broker.serving import READERS, answer_of, client, echo, framed, limited, run, until
 from kit.clock import FakeClock
 from tierd.broker import server
 from tierd.broker.server import Server
@@ -13,11 +12,6 @@ from tierd.broker.server import Server
 MIB = 1024 * 1024
 LIMITS = limited(max_in_flight_bytes=2 * MIB, max_frame_bytes=MIB, idle_ms=600_000)
 """896 KiB are shared, of which large requests may use half; seats of 256 KiB in all."""
-
-
-async def until(condition: Callable[[], object]) -> None:
-    while not condition():
-        await asyncio.sleep(0)
 
 
 def received(served: Server) -> int:

@@ -1,8 +1,7 @@
 """Real clients that may not do everything: what they are told, and that a rule or a quota counts at once."""
 
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from kit import secured
+from kit import secured, tiers
 from kit.secured import Secured
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
@@ -53,12 +52,6 @@ def done(futures: dict[Any, Any]) -> list[Any]:
     return [future.result(30) for future in futures.values()]
 
 
-def until(look: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 60
-    while not look():
-        assert time.monotonic() < deadline, what
-
-
 def sent(producer: Producer, topic: str) -> KafkaError | None:
     """What became of one record."""
     seen: list[KafkaError | None] = []
@@ -67,7 +60,7 @@ def sent(producer: Producer, topic: str) -> KafkaError | None:
     except KafkaException as refused:  # it has heard already
         error: KafkaError = refused.args[0]
         return error
-    until(lambda: producer.flush(1) == 0, "the record's fate")
+    tiers.until("the record's fate", lambda: producer.flush(1) == 0)
     return seen[0]
 
 
@@ -89,7 +82,7 @@ def test_a_producer_hears_of_its_rights(tierd: Secured, boss: AdminClient, way: 
     done(boss.create_acls([rule(ResourceType.TOPIC, topic, AclOperation.WRITE)]))
     assert code(sent(producer, topic)) in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError._UNKNOWN_TOPIC)
     done(boss.create_acls([rule(ResourceType.TOPIC, "made-", AclOperation.CREATE, ResourcePatternType.PREFIXED)]))
-    until(lambda: sent(producer, topic) is None, "a record that may be written")
+    tiers.until("a record that may be written", lambda: sent(producer, topic) is None)
     gone = AclBindingFilter(
         ResourceType.TOPIC, topic, LITERAL, "User:alice", None, AclOperation.ANY, AclPermissionType.ANY
     )
@@ -106,14 +99,14 @@ def test_a_consumer_sees_what_it_may(tierd: Secured, boss: AdminClient) -> None:
     consumer = Consumer(conf)
     consumer.subscribe(["^se.*"])
     heard: list[int | None] = []
-    until(lambda: bool(heard.append(_error(consumer)) or heard[-1]), "an error")
+    tiers.until("an error", lambda: bool(heard.append(_error(consumer)) or heard[-1]))
     assert heard[-1] == KafkaError.GROUP_AUTHORIZATION_FAILED
     consumer.close()
     done(boss.create_acls([rule(ResourceType.GROUP, "readers", READ), rule(ResourceType.TOPIC, "seen", READ)]))
     consumer = Consumer(conf)
     consumer.subscribe(["^se.*"])
     got = []
-    until(lambda: bool(got.append(consumer.poll(1)) or got[-1]), "a record that may be read")
+    tiers.until("a record that may be read", lambda: bool(got.append(consumer.poll(1)) or got[-1]))
     assert [(one.topic(), one.error()) for one in got if one] == [("seen", None)]
     assert {one.topic for one in consumer.assignment()} == {"seen"}
     shown = AdminClient(tierd.librdkafka("BOTH", "PLAIN")).list_topics(timeout=30).topics

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
-from kit import tools
+from kit import tiers, tools
 from kit.secured import MECHANISMS, PASSWORD, USER, Secured, running
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
@@ -198,10 +198,8 @@ def test_what_a_user_is_told_who_is_set_up_wrongly(tierd: Secured) -> None:
         "HTTP or TLS spoken to a plain Kafka port?",
         "the client shows no certificate",
     }
-    deadline = time.monotonic() + 30  # a client may hear of the end before the log has the reason
-    while missing := {why for why in expected if why not in tierd.daemon.log.read_text()}:
-        assert time.monotonic() < deadline, missing
-        time.sleep(0.05)
+    for why in expected:  # a client may hear of the end before the log has the reason
+        tiers.until(why, lambda why=why: why in tierd.daemon.log.read_text(), timeout_s=30)  # type: ignore[misc]
 
 
 def test_clients_authenticate_again_before_their_time_is_over(tierd: Secured) -> None:
@@ -218,10 +216,8 @@ def test_clients_authenticate_again_before_their_time_is_over(tierd: Secured) ->
 
 def test_renewed_certificates_are_taken_up(tierd: Secured) -> None:
     tierd.authority.sign("renewed", file="server")
-    deadline = time.monotonic() + 30
-    while "certificates were renewed" not in tierd.daemon.log.read_text():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    renewed = "certificates were renewed"
+    tiers.until(renewed, lambda: renewed in tierd.daemon.log.read_text(), timeout_s=30)
     assert AdminClient(tierd.librdkafka("TLS")).list_topics(timeout=20).brokers
 
 

@@ -7,8 +7,7 @@ Everybody is User:ANONYMOUS here; who asks is told by the address that it comes 
 import json
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from kio.index import load_response_schema
 from broker.client import Client, batch
 from kit.access_cases import T1, T2, Case, Grant, IdOf, cases, cluster
 from kit.kafka import Kafka
+from kit.tiers import until
 from tierd.broker.operations import Operation as Op
 from tierd.broker.security.acls import CLUSTER_NAME, Kind, Pattern, Permission
 from tierd.wire.api import API, ApiKey, has_flexible_header
@@ -66,13 +66,13 @@ class Asker:
         for name in (T1, T2):
             self.master.create(name)
         for name in (T1, T2):
-            while self.master.produce(name, batch(2)).error_code:
-                time.sleep(0.05)  # a real Kafka needs a moment to lead a new partition
+            # a real Kafka needs a moment to lead a new partition
+            until(name, lambda name=name: self.master.produce(name, batch(2)).error_code == 0)  # type: ignore[misc]
         shown = self.master.call(ApiKey.METADATA, 12, topics=[{"name": name} for name in (T1, T2)]).topics
         self._ids = {row.name: row.topic_id for row in shown}
         first = (ApiKey.FIND_COORDINATOR, ApiKey.OFFSET_COMMIT, ApiKey.INIT_PRODUCER_ID)
         for case in (case for key in first for case in cases() if case.key is key):
-            self._until(lambda case=case: self._codes(case), {0})  # type: ignore[misc]
+            until(case.key.name, lambda case=case: self._codes(case) == {0}, timeout_s=30)  # type: ignore[misc]
         every = [(Op.ALL, kind, CLUSTER_NAME if kind is Kind.CLUSTER else "*") for kind in list(Kind)[2:6]]
         # A Kafka speaks to its own controller from there, also of these rules.
         self._change([*(_row(grant, MASTER) for grant in every), _row(cluster(Op.CLUSTER_ACTION), USER)])
@@ -105,12 +105,6 @@ class Asker:
     def _codes(self, case: Case) -> set[int]:
         return set(_codes(outline(self._call(self.master, case))))
 
-    def _until(self, look: Callable[[], Any], wanted: Any) -> None:
-        deadline = time.monotonic() + 30
-        while (seen := look()) != wanted:
-            assert time.monotonic() < deadline, f"{seen} instead of {wanted}"
-            time.sleep(0.05)
-
     def _change(self, rows: list[dict[str, Any]], *, gone: bool = False) -> None:
         """Returns when the broker holds itself to it."""
         if not rows:
@@ -120,7 +114,7 @@ class Asker:
         else:
             self.master.call(ApiKey.CREATE_ACLS, 3, creations=rows)
         for row in rows:
-            self._until(lambda row=row: bool(self._described(row)), not gone)  # type: ignore[misc]
+            until("the rule", lambda row=row: bool(self._described(row)) is not gone, timeout_s=30)  # type: ignore[misc]
 
     def _described(self, row: dict[str, Any]) -> Any:
         return self.master.call(ApiKey.DESCRIBE_ACLS, 3, **_filter(row)).resources

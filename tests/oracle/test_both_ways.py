@@ -1,8 +1,7 @@
 """The same directory under tierd and a real Kafka, in either order: no recovery, no complaint, the same answers."""
 
 import shutil
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kit import traffic
+from kit import tiers, traffic
 from kit.answers import check
 from kit.compaction import clean
 from kit.daemon import running
@@ -167,7 +166,7 @@ def kafkas(kafka: Kafka) -> None:
     transactions(kafka.address, "txn")
     undecided(kafka.address, "hanging")
     checkpoint = kafka.data / names.CLEANER_CHECKPOINT
-    until(lambda: checkpoint.exists() and b"compacted 0 " in checkpoint.read_bytes())
+    tiers.until("the checkpoint", lambda: checkpoint.exists() and b"compacted 0 " in checkpoint.read_bytes())
 
 
 def keyed(address: str) -> None:
@@ -206,15 +205,6 @@ def undecided(address: str, topic: str) -> None:
     producer.begin_transaction()
     producer.produce(topic, b"never decided")
     producer.flush(30)
-
-
-def until(true: Callable[[], bool]) -> None:
-    pause = threading.Event()
-    for _ in range(600):
-        if true():
-            return
-        pause.wait(0.1)
-    pytest.fail("it never came")
 
 
 def test_what_kafka_wrote_tierd_goes_on_with_and_gives_back(tmp_path: Path) -> None:

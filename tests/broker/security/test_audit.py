@@ -11,8 +11,8 @@ import pytest
 
 from broker.client import Client, batch
 from broker.running import Running, running, settings
-from broker.serving import answer_of, echo, framed, run
-from broker.tls.secure import secured, serving, side, until
+from broker.serving import answer_of, echo, framed, run, until
+from broker.tls.secure import secured, serving, side
 from kit.certificates import Authority
 from kit.clock import FakeClock
 from tierd.base.errors import StartRefused

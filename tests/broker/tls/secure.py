@@ -4,7 +4,7 @@ import asyncio
 import logging
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -45,11 +45,6 @@ async def secured(
         yield reader, writer
     finally:
         writer.transport.abort()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():
-        await asyncio.sleep(0.002)
 
 
 def refused(caplog: pytest.LogCaptureFixture) -> str:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.serving import answer_of, echo, framed, run
-from broker.tls.secure import refused, secured, serving, side, until
+from broker.serving import answer_of, echo, framed, run, until
+from broker.tls.secure import refused, secured, serving, side
 from kit.certificates import Authority, Signed
 from tierd.base.errors import StartRefused
 from tierd.broker.connection import Answer, Connection

@@ -10,8 +10,8 @@ from random import Random
 
 import pytest
 
-from broker.serving import READERS, answer_of, client, echo, framed, limited, run
-from broker.tls.secure import refused, secured, serving, side, until
+from broker.serving import READERS, answer_of, client, echo, framed, limited, run, until
+from broker.tls.secure import refused, secured, serving, side
 from kit.certificates import Authority, Signed
 from kit.clock import FakeClock
 from tierd.broker import server
@@ -232,9 +232,7 @@ def test_a_peer_that_leaves_while_its_answer_is_made_is_noticed(authority: Autho
             async with secured(port, authority.client()) as (_, writer):
                 writer.write(framed(b""))
                 await begun.wait()
-            while not gone.is_set():
-                served._sweep()
-                await asyncio.sleep(0.002)
+            await until(lambda: served._sweep() or gone.is_set())
 
     run(scenario())
 

@@ -21,11 +21,22 @@ from tierd.storage.records import Record, iter_records
 from tierd.storage.timeindex import encode_time_entry
 from tierd.storage.view import LogSlice
 from tierd.tiering.reader import ReaderOptions, RemoteReader
+from tierd.tiering.rows import NO_LAYOUT
 from tierd.tiering.segments import RemoteSegment
 
 T = TypeVar("T")
 PART = PartitionId(Uuid(bytes(15) + b"\x01"), 0)
 FAR = 1 << 60
+
+
+def bare_segment(base: int, next_base: int, segment_id: Uuid, *epochs: tuple[int, int]) -> RemoteSegment:
+    """A copy of [base, next_base) without objects, for those who look at offsets, ids and (epoch, start) only."""
+    return RemoteSegment(
+        part=PART, topic="t", base=base, next_base=next_base, segment_id=segment_id, stem="",
+        size_bytes=1, indexes_bytes=1, log_etag=None, indexes_etag=None, log_crc=None, indexes_crc=None,
+        layout=NO_LAYOUT, largest_timestamp_ms=None, largest_timestamp_offset=None, append_ms=0,
+        epochs=tuple(EpochStart(*one) for one in epochs),
+    )  # fmt: skip
 
 
 class Rows:

@@ -6,37 +6,19 @@ import pytest
 
 from kit.folder_tier import view_of
 from kit.golden import golden
+from kit.remote_log import bare_segment
 from tierd.base.ids import PartitionId, Uuid
 from tierd.config.topic import TopicSettings
 from tierd.remote.manifest import EpochStart
 from tierd.tiering.catalog import Catalog
 from tierd.tiering.divergence import add_unclaimed, differs_at, forget_unclaimed, outside, unclaimed_firsts
-from tierd.tiering.rows import NO_LAYOUT
 from tierd.tiering.segments import RemoteSegment
 
 PART = PartitionId(Uuid(b"t" * 16), 0)
 
 
 def segment(base: int, stop: int, *epochs: tuple[int, int]) -> RemoteSegment:
-    return RemoteSegment(
-        part=PART,
-        topic="t",
-        base=base,
-        next_base=stop,
-        segment_id=Uuid(base.to_bytes(16, "big")),
-        stem="",
-        size_bytes=1,
-        indexes_bytes=1,
-        log_etag=None,
-        indexes_etag=None,
-        log_crc=None,
-        indexes_crc=None,
-        layout=NO_LAYOUT,
-        largest_timestamp_ms=None,
-        largest_timestamp_offset=None,
-        append_ms=0,
-        epochs=tuple(EpochStart(*one) for one in epochs),
-    )
+    return bare_segment(base, stop, Uuid(base.to_bytes(16, "big")), *epochs)
 
 
 BUCKET = (segment(0, 100, (1, 0)), segment(100, 200, (1, 100), (3, 150)))

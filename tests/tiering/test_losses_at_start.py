@@ -8,14 +8,15 @@ from itertools import permutations
 from pathlib import Path
 
 from kit.clock import FakeClock
+from kit.remote_log import bare_segment
 from kit.tierer_bench import Bench, no_report, who
-from tierd.base.ids import PartitionId, Uuid
+from tierd.base.ids import Uuid
 from tierd.remote.crc import crc32c
 from tierd.remote.memory import MemoryStore
 from tierd.storage.view import PartitionView
 from tierd.tiering.choice import Lineage, choose
 from tierd.tiering.lifecycle import CopyState
-from tierd.tiering.rows import NO_LAYOUT, CatalogSegment
+from tierd.tiering.rows import CatalogSegment
 from tierd.tiering.segments import RemoteSegment
 from tierd.tiering.verbs import Outcome
 
@@ -105,26 +106,7 @@ def test_of_two_copies_of_a_range_the_whole_one_counts_whatever_their_ids() -> N
 
 
 def _row(segment_id: bytes) -> CatalogSegment:
-    remote = RemoteSegment(
-        part=PartitionId(Uuid(b"t" * 16), 0),
-        topic="t",
-        base=0,
-        next_base=10,
-        segment_id=Uuid(segment_id * 16),
-        stem=f"p/{segment_id!r}",
-        size_bytes=100,
-        indexes_bytes=10,
-        log_etag=None,
-        indexes_etag=None,
-        log_crc=None,
-        indexes_crc=None,
-        layout=NO_LAYOUT,
-        largest_timestamp_ms=None,
-        largest_timestamp_offset=None,
-        append_ms=0,
-        epochs=(),
-    )
-    return CatalogSegment(remote=remote, state=CopyState.COPY_FINISHED)
+    return CatalogSegment(remote=bare_segment(0, 10, Uuid(segment_id * 16)), state=CopyState.COPY_FINISHED)
 
 
 def test_a_second_copy_that_did_not_retire_the_lost_one_stays(tmp_path: Path) -> None:

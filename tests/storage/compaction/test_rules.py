@@ -200,8 +200,8 @@ def test_aborted_data_goes_and_its_marker_later(writer: Writer) -> None:
     assert markers(writer.log.directory) == [5]
 
 
-def test_an_abort_that_no_index_names_stops_the_cleaning(writer: Writer) -> None:
-    """Else what it aborts would take the place of what was committed before."""
+def lose_the_index_of_an_abort(writer: Writer, *, listed: bool) -> None:
+    """A clean stop, and the `.txnindex` is gone; *listed*: it is missed."""
     writer.put(("a", "1"))
     writer.put(("a", "2"), producer=(8, 0, 0), txn=True)
     writer.end(8, 1, ControlType.ABORT)
@@ -210,27 +210,23 @@ def test_an_abort_that_no_index_names_stops_the_cleaning(writer: Writer) -> None
     writer.directory.close(clean=True)
     (index,) = writer.log.directory.glob("*.txnindex")
     index.unlink()
-    shutil.rmtree(writer.place.set_aside.parent / TXN_LISTED)
+    if not listed:
+        shutil.rmtree(writer.place.set_aside.parent / TXN_LISTED)
     writer.directory = writer.place.open()
     writer.log = writer.directory.logs[TP]
     writer.log.begin(1, 0)
+
+
+def test_an_abort_that_no_index_names_stops_the_cleaning(writer: Writer) -> None:
+    """Else what it aborts would take the place of what was committed before."""
+    lose_the_index_of_an_abort(writer, listed=False)
     with pytest.raises(CorruptFile, match="names the transaction"):
         writer.clean()
     assert writer.left()[:2] == [(0, "a", "1"), (1, "a", "2")]
 
 
 def test_an_index_that_is_missed_is_made_again_first(writer: Writer) -> None:
-    writer.put(("a", "1"))
-    writer.put(("a", "2"), producer=(8, 0, 0), txn=True)
-    writer.end(8, 1, ControlType.ABORT)
-    writer.log.roll()
-    writer.put(("other", "x"))
-    writer.directory.close(clean=True)
-    (index,) = writer.log.directory.glob("*.txnindex")
-    index.unlink()
-    writer.directory = writer.place.open()
-    writer.log = writer.directory.logs[TP]
-    writer.log.begin(1, 0)
+    lose_the_index_of_an_abort(writer, listed=True)
     assert writer.clean()
     assert writer.left()[0] == (0, "a", "1")
 

@@ -198,6 +198,16 @@ def test_what_recovery_has_cut_off_does_not_come_back(seed: int, tmp_path: Path)
     directory.close(clean=True)
 
 
+def knows_a_retry(tmp_path: Path, epoch: int) -> None:
+    """The log, opened again, takes the last batch that the producer wrote for what it is."""
+    directory = Place(tmp_path, TIERED).open()
+    log = directory.logs[TP]
+    log.begin(epoch, 0)
+    again = log.append(batch(2, size=60, producer=(PRODUCER, 0, 4), at_ms=T0 + 4), now_ms=T0)
+    assert (again.first_offset, again.duplicate) == (4, True)
+    directory.close(clean=True)
+
+
 @pytest.mark.parametrize("flushed", [True, False])
 def test_producers_are_remembered_though_all_they_wrote_was_deleted(flushed: bool, tmp_path: Path) -> None:
     """Also when nothing has been flushed between the roll and the cut."""
@@ -213,12 +223,7 @@ def test_producers_are_remembered_though_all_they_wrote_was_deleted(flushed: boo
         directory.write_checkpoints()
     directory.close(clean=False)
     disk.lose_unsynced()
-    directory = Place(tmp_path, TIERED).open()
-    log = directory.logs[TP]
-    log.begin(1, 0)
-    again = log.append(batch(2, size=60, producer=(PRODUCER, 0, 4), at_ms=T0 + 4), now_ms=T0)
-    assert (again.first_offset, again.duplicate) == (4, True)
-    directory.close(clean=True)
+    knows_a_retry(tmp_path, 1)
 
 
 def test_a_start_does_not_take_for_flushed_what_was_closed_after_the_flush(tmp_path: Path) -> None:
@@ -239,12 +244,7 @@ def test_a_start_does_not_take_for_flushed_what_was_closed_after_the_flush(tmp_p
     log.move_log_start(log.log_end)
     directory.close(clean=False)
     disk.lose_unsynced()
-    directory = Place(tmp_path, TIERED).open()
-    log = directory.logs[TP]
-    log.begin(2, 0)
-    again = log.append(batch(2, size=60, producer=(PRODUCER, 0, 4), at_ms=T0 + 4), now_ms=T0)
-    assert (again.first_offset, again.duplicate) == (4, True)
-    directory.close(clean=True)
+    knows_a_retry(tmp_path, 2)
 
 
 SEED = Seed(encode_snapshot([]), b"0\n2\n0 0\n5 70\n")

@@ -38,15 +38,7 @@ class AclApis:
     async def describe(self, header: RequestHeader, request: Any) -> Fields:
         if self._authorizer is None:
             return {"error_code": ErrorCode.SECURITY_DISABLED, "error_message": _OFF}
-        wanted = AclFilter(
-            _known(Kind, request.resource_type_filter),
-            _known(Pattern, request.pattern_type_filter),
-            request.resource_name_filter,
-            request.principal_filter,
-            request.host_filter,
-            _known(Operation, request.operation),
-            _known(Permission, request.permission_type),
-        )
+        wanted = _filter(request)
         if wanted.unknown:
             return {"error_code": ErrorCode.INVALID_REQUEST, "error_message": f"Unknown {wanted.unknown}."}
         found = await asyncio.to_thread(self._authorizer.matching, wanted)
@@ -55,15 +47,7 @@ class AclApis:
                 "resource_type": kind,
                 "resource_name": name,
                 "pattern_type": pattern,
-                "acls": [
-                    {
-                        "principal": acl.principal,
-                        "host": acl.host,
-                        "operation": acl.operation,
-                        "permission_type": acl.permission,
-                    }
-                    for acl in acls
-                ],
+                "acls": [_right(acl) for acl in acls],
             }
             for (kind, pattern, name), acls in groupby(found, lambda acl: (acl.kind, acl.pattern, acl.name))
         ]
@@ -125,6 +109,7 @@ def _acl(row: Any) -> Acl:
 
 
 def _filter(row: Any) -> AclFilter:
+    """Of a DescribeAcls request, or a row of DeleteAcls."""
     return AclFilter(
         _known(Kind, row.resource_type_filter),
         _known(Pattern, row.pattern_type_filter),
@@ -142,13 +127,20 @@ def _shown(acls: Iterable[Acl]) -> list[Fields]:
             "resource_type": acl.kind,
             "resource_name": acl.name,
             "pattern_type": acl.pattern,
-            "principal": acl.principal,
-            "host": acl.host,
-            "operation": acl.operation,
-            "permission_type": acl.permission,
+            **_right(acl),
         }
         for acl in acls
     ]
+
+
+def _right(acl: Acl) -> Fields:
+    """Whose, and to do what; where it holds is said beside it."""
+    return {
+        "principal": acl.principal,
+        "host": acl.host,
+        "operation": acl.operation,
+        "permission_type": acl.permission,
+    }
 
 
 def _result(code: ErrorCode, message: str | None) -> Fields:

@@ -93,16 +93,9 @@ def _offsets(request: Any, answer: Answer) -> Iterator[Said]:
 
 def _created_acls(request: Any, answer: Answer) -> Iterator[Said]:
     for asked, row in zip(request.creations, answer["results"], strict=True):
-        what = {
-            "kind": asked.resource_type,
-            "pattern": asked.resource_pattern_type,
-            "name": asked.resource_name,
-            "principal": asked.principal,
-            "host": asked.host,
-            "operation": asked.operation,
-            "permission": asked.permission_type,
-        }
-        yield {"rule": _rule(what)}, row["error_code"], row["error_message"]
+        place = asked.resource_type, asked.resource_pattern_type, asked.resource_name
+        rule = _rule(*place, asked.principal, asked.host, asked.operation, asked.permission_type)
+        yield {"rule": rule}, row["error_code"], row["error_message"]
 
 
 def _deleted_acls(request: Any, answer: Answer) -> Iterator[Said]:
@@ -110,34 +103,22 @@ def _deleted_acls(request: Any, answer: Answer) -> Iterator[Said]:
         if row["error_code"]:
             yield {"rule": None}, row["error_code"], row["error_message"]
         for one in row.get("matching_acls", ()):
-            what = {
-                "kind": one["resource_type"],
-                "pattern": one["pattern_type"],
-                "name": one["resource_name"],
-                "principal": one["principal"],
-                "host": one["host"],
-                "operation": one["operation"],
-                "permission": one["permission_type"],
-            }
-            yield {"rule": _rule(what)}, 0, None
+            place = one["resource_type"], one["pattern_type"], one["resource_name"]
+            rule = _rule(*place, one["principal"], one["host"], one["operation"], one["permission_type"])
+            yield {"rule": rule}, 0, None
 
 
-def _rule(what: Mapping[str, Any]) -> str:
-    """As `Acl` shows itself, with numbers where they name nothing."""
+_FACTS: Final = ("kind", "pattern", "name", "principal", "host", "operation", "permission")
+
+
+def _rule(*facts: Any) -> str:
+    """_FACTS as `Acl` shows itself, with numbers where they name nothing."""
+    kind, pattern, name, principal, host, operation, permission = facts
     try:
-        return str(
-            Acl(
-                Kind(what["kind"]),
-                Pattern(what["pattern"]),
-                what["name"],
-                what["principal"],
-                what["host"],
-                Operation(what["operation"]),
-                Permission(what["permission"]),
-            )
-        )
+        place = Kind(kind), Pattern(pattern), name
+        return str(Acl(*place, principal, host, Operation(operation), Permission(permission)))
     except ValueError:
-        return str(dict(what))
+        return str(dict(zip(_FACTS, facts, strict=True)))
 
 
 def _quotas(request: Any, answer: Answer) -> Iterator[Said]:

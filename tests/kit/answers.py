@@ -77,7 +77,7 @@ class Fetched:
 
 
 class Asker:
-    """One connection that asks about partition 0 of a topic."""
+    """One connection that asks about a topic's partition, 0 unless told."""
 
     def __init__(self, address: str, timeout_s: float = 30) -> None:
         host, port = address.rsplit(":", 1)
@@ -92,10 +92,10 @@ class Asker:
         self._stream.close()
         self._socket.close()
 
-    def list_offsets(self, topic: str, timestamp: int, isolation: int = 0) -> Offsets:
+    def list_offsets(self, topic: str, timestamp: int, isolation: int = 0, partition: int = 0) -> Offsets:
         """*timestamp* may be one of the special values -1 to -5."""
         api = list_offsets_v9 if timestamp == LATEST_TIERED else list_offsets_v8
-        part = api.ListOffsetsPartition(partition_index=i32(0), timestamp=i64(timestamp))
+        part = api.ListOffsetsPartition(partition_index=i32(partition), timestamp=i64(timestamp))
         request = api.ListOffsetsRequest(
             replica_id=BrokerId(-1),
             isolation_level=i8(isolation),

@@ -20,7 +20,9 @@ from queue import Empty, Queue
 
 import pytest
 
+from kit.answers import LATEST, Asker
 from kit.ports import free_ports
+from kit.tiers import until
 from tierd.base.ids import Uuid
 from tierd.storage import names
 from tierd.storage.epochs import parse_epochs
@@ -256,7 +258,9 @@ def opened(
     """
     with _ended(Kafka(home, settings or {}, (*FLAGS, *LOADING))) as kafka:
         fill(kafka, source, topics)
-        yield kafka.start()
+        kafka.start()
+        until("leads every partition", lambda: _leads(kafka, source, topics), timeout_s=START_S)
+        yield kafka
 
 
 def fill(kafka: Kafka, source: Path, topics: Sequence[str]) -> None:
@@ -267,7 +271,7 @@ def fill(kafka: Kafka, source: Path, topics: Sequence[str]) -> None:
     for topic in topics:
         known += _topic_arguments(source, topic)
     java(JAVA / "Bootstrap.java", kafka.data, str(NODE_ID), str(meta.directory_id), *known)
-    for directory in (path for topic in topics for path in _partitions(source, topic)):
+    for directory in (path for topic in topics for path in _partitions(source, topic).values()):
         shutil.copytree(directory, kafka.data / directory.name)
     for name in (
         names.RECOVERY_POINT_CHECKPOINT,
@@ -280,20 +284,36 @@ def fill(kafka: Kafka, source: Path, topics: Sequence[str]) -> None:
             shutil.copy(source / name, kafka.data / name)
 
 
+def _leads(kafka: Kafka, source: Path, topics: Sequence[str]) -> bool:
+    """Whether it has settled: it says that it is started before its registration has led to a new epoch everywhere."""
+    with Asker(kafka.address) as asker:
+        return all(
+            asker.list_offsets(topic, LATEST, partition=number).leader_epoch > _epoch(source, topic)
+            for topic in topics
+            for number in _partitions(source, topic)
+        )
+
+
 def _topic_arguments(source: Path, topic: str) -> list[str]:
     """NAME TOPIC_ID PARTITIONS LEADER_EPOCH for Bootstrap.java."""
-    directories = _partitions(source, topic)
-    assert directories, f"no partition of {topic} in {source}"
-    topic_id = parse_partition_metadata((directories[0] / names.PARTITION_METADATA).read_bytes())
-    files = [directory / names.LEADER_EPOCH_CHECKPOINT for directory in directories]
-    epochs = [entry.epoch for file in files if file.exists() for entry in parse_epochs(file.read_bytes())]
-    last = max(int(directory.name.rpartition("-")[2]) for directory in directories)
-    return [topic, str(topic_id), str(last + 1), str(max(epochs, default=0) + 1)]
+    partitions = _partitions(source, topic)
+    assert partitions, f"no partition of {topic} in {source}"
+    topic_id = parse_partition_metadata((partitions[min(partitions)] / names.PARTITION_METADATA).read_bytes())
+    return [topic, str(topic_id), str(max(partitions) + 1), str(_epoch(source, topic))]
 
 
-def _partitions(source: Path, topic: str) -> list[Path]:
-    parsed = ((path, names.parse_partition_directory(path.name)) for path in sorted(source.iterdir()) if path.is_dir())
-    return [path for path, tp in parsed if tp is not None and tp.topic == topic]
+def _epoch(source: Path, topic: str) -> int:
+    """Above all epochs in which its partitions were written."""
+    files = [directory / names.LEADER_EPOCH_CHECKPOINT for directory in _partitions(source, topic).values()]
+    return (
+        max((entry.epoch for file in files if file.exists() for entry in parse_epochs(file.read_bytes())), default=0)
+        + 1
+    )
+
+
+def _partitions(source: Path, topic: str) -> dict[int, Path]:
+    parsed = ((path, names.parse_partition_directory(path.name)) for path in source.iterdir() if path.is_dir())
+    return {tp.partition: path for path, tp in parsed if tp is not None and tp.topic == topic}
 
 
 @contextmanager

@@ -11,10 +11,11 @@ demo: $(READY)
 	$(RUN) -m tierd demo --mib 256
 
 # One worker more than two cores: most tests wait for a disk, a start or a clock half of their time. Python's own debug allocator,
-# a part of -X dev, would watch over other people's C code for a sixth of the time.
+# a part of -X dev, would watch over other people's C code for a sixth of the time. A test that fails is tried once more, at most five
+# are, and both tracebacks are shown: real servers on a shared machine fail for reasons of their own, and a fault comes back.
 test: check
 	PYTHONMALLOC=default $(RUN) -X dev -m pytest -q -m "not full and not chaos" --tx "$(WORKERS)*popen//python=$(RUN) -X dev" \
-		--dist loadfile --no-loadscope-reorder
+		--dist loadfile --no-loadscope-reorder --reruns 1 --max-suite-reruns 5 --rerun-show-tracebacks
 
 check: $(READY)
 	$(VENV)/bin/ruff check .

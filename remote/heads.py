@@ -7,14 +7,18 @@ the epoch lineage that decides which segments count. It may lag behind the manif
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tierd.base.errors import CorruptFile
 from tierd.base.ids import Uuid
-from tierd.remote.documents import Document, Id
+from tierd.remote.documents import Document, Id, NewerFormat
 from tierd.remote.errors import ClaimLost, NotFound, PreconditionFailed
 from tierd.remote.keys import HeadKey, Keys
 from tierd.remote.manifest import EpochStart
 from tierd.remote.store import ObjectStore
 
 _TRIES = 5
+
+OnRotten = Callable[[bytes, str], None]
+"""Given the bytes of a head that does not parse, and why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,11 +87,8 @@ HEAD = Document(Head)
 
 
 def read_head(store: ObjectStore, keys: Keys, topic: str, topic_id: Uuid, partition: int) -> StoredHead | None:
-    """None when the partition has no head."""
-    try:
-        return StoredHead(*HEAD.get(store, keys.head(topic, topic_id, partition)))
-    except NotFound:
-        return None
+    """None when the partition has no head. Raises CorruptFile, NewerFormat."""
+    return _now(store, keys.head(topic, topic_id, partition), None)[0]
 
 
 def update_head(
@@ -99,28 +100,47 @@ def update_head(
     topic_id: Uuid,
     partition: int,
     known: StoredHead | None = None,
+    on_rotten: OnRotten | None = None,
 ) -> StoredHead:
     """Write `change(head now)` by compare-and-swap; gives what is stored now. *change* may run several times.
 
     With *known* (what the last update gave) the first try costs no GET. Check the claim first (`owner.require_newest`).
-    Raises ClaimLost when a later epoch than that of the changed head wrote it.
+    One that does not parse is written over as if there were none, once *on_rotten* has returned; without it
+    CorruptFile is raised. Raises ClaimLost when a later epoch than that of the changed head wrote it.
     """
     key = keys.head(topic, topic_id, partition)
-    stored = known
+    stored, etag = known, None if known is None else known.etag
     for attempt in range(_TRIES):
-        if stored is None or attempt:
-            stored = read_head(store, keys, topic, topic_id, partition)
+        if known is None or attempt:
+            stored, etag = _now(store, key, on_rotten)
         new = change(stored.head if stored else None)
         if stored is not None and stored.head.epoch > new.epoch:
             raise ClaimLost(f"{key} was written by epoch {stored.head.epoch}, above our {new.epoch}")
         if stored is not None and new == stored.head:
             return stored
         try:
-            info = HEAD.put(store, key, new, if_none_match=stored is None, if_match=stored.etag if stored else None)
+            info = HEAD.put(store, key, new, if_none_match=etag is None, if_match=etag)
         except PreconditionFailed:
             continue
         return StoredHead(new, info.etag)
     raise ClaimLost(f"{key}: somebody else keeps writing it")
+
+
+def _now(store: ObjectStore, key: str, on_rotten: OnRotten | None) -> tuple[StoredHead | None, str | None]:
+    """The head, and the ETag of what is there, head or not."""
+    try:
+        info, raw = store.get_with_info(key)
+    except NotFound:
+        return None, None
+    try:
+        return StoredHead(HEAD.parse(raw, key), info.etag), info.etag
+    except NewerFormat:
+        raise
+    except CorruptFile as error:
+        if on_rotten is None:
+            raise
+        on_rotten(raw, str(error))
+        return None, info.etag
 
 
 def list_heads(store: ObjectStore, keys: Keys) -> list[HeadKey]:

@@ -41,6 +41,8 @@ class RemotePartition:
     deleting_bytes: int = 0
     lost: tuple[tuple[int, int], ...] = ()
     """Offsets [start, stop) of committed segments whose objects the bucket has lost."""
+    rotten_head: str | None = None
+    """Why its head in the bucket cannot be read; None once it has been written again."""
 
 
 @dataclass(frozen=True, slots=True)

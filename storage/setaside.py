@@ -8,7 +8,7 @@ import os
 import threading
 from pathlib import Path
 
-from tierd.base.disk import Disk
+from tierd.base.disk import Disk, publish
 from tierd.base.ids import TopicPartition, Uuid
 from tierd.storage.folders import make_folder
 from tierd.storage.gaps import GapFile
@@ -52,6 +52,14 @@ class SetAside:
         else:
             self._disk.fsync_dir(folder)
             self._count()
+        return target
+
+    def keep(self, tp: TopicPartition, name: str, raw: bytes) -> Path:
+        """Write *raw*, which is nobody's file here, under *name* or the next free one; durable when this returns."""
+        folder = self._folder(tp)
+        target = _free_name(folder, name)
+        publish(self._disk, target, raw)
+        self._count()
         return target
 
     def gap_file(self, tp: TopicPartition, topic_id: Uuid) -> GapFile:

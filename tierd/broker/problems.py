@@ -24,6 +24,7 @@ class Kind(StrEnum):
     UNREADABLE = "unreadable"
     LOST = "lost"
     LOST_IN_BUCKET = "lost in bucket"
+    ROTTEN_HEAD = "rotten head"
     REFUSED = "refused"
     UNCLEANABLE = "uncleanable"
     UNIDENTIFIED = "unidentified"
@@ -64,6 +65,8 @@ def _of_partition(partition: Partition, now_ms: int) -> Iterator[Problem]:
         yield Problem(Kind.LOST, name, lost_offsets(start, stop))
     for start, stop in partition.remote.lost if partition.remote is not None else ():
         yield Problem(Kind.LOST_IN_BUCKET, name, _lost_in_bucket(start, stop, logged.local_start))
+    if partition.remote is not None and (why := partition.remote.rotten_head) is not None:
+        yield Problem(Kind.ROTTEN_HEAD, name, f"its head in the bucket cannot be read: {why}; it is written again")
     if partition.reads_refused(now_ms):
         yield Problem(Kind.REFUSED, name, "reads from the bucket have not been answered for 30 s: they are refused")
     if (why := logged.compaction.problem) is not None:

@@ -16,6 +16,7 @@ from tierd.base.errors import CorruptFile, StartRefused
 from tierd.base.ids import PartitionId, Uuid
 from tierd.remote import owner
 from tierd.remote.archive_id import Archive, check_archive, create_archive, read_archive
+from tierd.remote.documents import NewerFormat
 from tierd.remote.heads import Head, list_heads, read_head
 from tierd.remote.keys import HeadKey, SegmentName, TopicFileKey
 from tierd.remote.open import Bucket
@@ -68,6 +69,8 @@ class Surveyed:
     newer: tuple[TopicState, ...] = ()
     """Topics whose settings are newer in the bucket than in the registry: that one comes from a backup, or is new."""
     faulty: tuple["Faulty", ...] = ()
+    rotten: Mapping[PartitionId, str] = field(default_factory=dict)
+    """Partitions whose head does not parse, and why: the manifests alone said what the bucket has of them."""
 
     @property
     def newest(self) -> OwnerClaim | None:
@@ -99,6 +102,7 @@ class Survey:
     clock: Clock
     pulse: Pulse
     settle_ms: int
+    _rotten: dict[PartitionId, str] = field(default_factory=dict)
 
     def run(self, request: OpenRequest) -> Surveyed:
         """Raises StartRefused (wrong bucket, foreign claim, an archive that is not ours) or RemoteUnavailable."""
@@ -112,12 +116,13 @@ class Survey:
         if known is None:
             self._take_archive(found, request)
         newer = self._take_topics(request)
+        self._rotten = {}
         parts = self._take_in(request, claims)
         self._settle_started()
         outside = () if request.claimed is not None else self._outside(request)
         losers = tuple(row for part in parts for row in part.losers)
         faulty = tuple(one for part in parts for one in part.faulty)
-        return Surveyed(tuple(claims), losers, outside, newer, faulty)
+        return Surveyed(tuple(claims), losers, outside, newer, faulty, self._rotten)
 
     def _check_owner(self, newest: OwnerClaim | None, request: OpenRequest) -> None:
         if newest is None or not owner.is_foreign(newest, request.identity.holder):
@@ -252,8 +257,17 @@ class Survey:
         return self._all(lambda one: self._take_part(one[0], one[1], heads.get(one[0]), claims), by_part.items())
 
     def _head(self, key: HeadKey) -> tuple[PartitionId, Head | None]:
-        stored = read_head(self.bucket.store, self.bucket.keys, key.topic, key.topic_id, key.partition)
-        return PartitionId(key.topic_id, key.partition), None if stored is None else stored.head
+        """One that does not parse is as none: log start is then what the disk says, or lower, and more is kept."""
+        part = PartitionId(key.topic_id, key.partition)
+        try:
+            stored = read_head(self.bucket.store, self.bucket.keys, key.topic, key.topic_id, key.partition)
+        except NewerFormat:
+            raise
+        except CorruptFile as error:
+            log.error("a head does not parse, the manifests say what the bucket has of its partition: %s", error)
+            self._rotten[part] = str(error)
+            return part, None
+        return part, None if stored is None else stored.head
 
     def _topic_folders(self) -> Iterator[str]:
         folders = self.bucket.store.list_folders(self.bucket.keys.prefix)
@@ -299,7 +313,9 @@ class Survey:
         self._remember(part, head, [row for row in choice.counting if row.remote.segment_id not in rows])
         needed = [row for row in choice.counting if head is None or row.remote.next_base > head.log_start]
         faulty = [Faulty(row, faults[row.remote.segment_id]) for row in needed if row.remote.segment_id in faults]
-        return _Part(choice.lost, tuple(faulty))
+        # A head may have named what lost without it: only what this catalog had counted before has to go.
+        lost = [row for row in choice.lost if part not in self._rotten or row.remote.segment_id in rows]
+        return _Part(tuple(lost), tuple(faulty))
 
     def _only_named(self, head: Head, known: set[Uuid]) -> list[CatalogSegment]:
         """What the head names and nothing else shows: ranges without records, and segments above log start that have

@@ -187,7 +187,7 @@ class Process:
             bucket.store, catalog, options.state_dir / CACHE, self._clock, reader_options(options)
         )
         self._tierer = Tierer(
-            options, self._clock, bucket, catalog, self._broker, forget=reader.forget, fatal=self.fatal
+            options, self._clock, bucket, catalog, self._broker, disk=self._disk, forget=reader.forget, fatal=self.fatal
         )
         return m.Done(message.call)
 

@@ -7,10 +7,11 @@ from dataclasses import replace
 from functools import partial
 
 from tierd.base.errors import TierdError
-from tierd.base.ids import PartitionId, Uuid
+from tierd.base.ids import PartitionId, TopicPartition, Uuid
 from tierd.remote.errors import ClaimLost
 from tierd.remote.heads import Head, StoredHead, update_head
 from tierd.remote.topics import TopicFile, put_topic
+from tierd.storage.setaside import SetAside
 from tierd.tiering.deletion import delete_head
 from tierd.tiering.divergence import local_epochs
 from tierd.tiering.intake import entry_of
@@ -25,13 +26,17 @@ log = logging.getLogger(__name__)
 class Publisher:
     """Writes what is dirty. A head or file that fails stays dirty and is tried at the next tick."""
 
-    def __init__(self, state: TierState, on_tombstone: Callable[[Uuid], None]) -> None:
+    def __init__(self, state: TierState, set_aside: SetAside, on_tombstone: Callable[[Uuid], None]) -> None:
+        """*set_aside* keeps the bytes of a head that does not parse and is written over."""
         self._state = state
+        self._set_aside = set_aside
         self._on_tombstone = on_tombstone
         self._writing = asyncio.Lock()
         """One document at a time, removals too: a head that is removed does not come back behind its removal."""
         self._stored: dict[PartitionId, StoredHead] = {}
         """What this process wrote last, without entries: the next update needs no GET."""
+        self._kept: dict[PartitionId, bytes] = {}
+        """Heads that have been set aside and are not written over yet."""
 
     async def tick(self) -> None:
         """Everything that is dirty, after one look whether the bucket is still ours."""
@@ -42,7 +47,16 @@ class Publisher:
 
     async def heads(self, parts: Sequence[PartitionId]) -> bool:
         """True when all of *parts* are written. The caller has just asked `owned`."""
-        return all([await self._step(partial(self._write_head, part)) for part in parts])
+        return all([await self._head_written(part) for part in parts])
+
+    async def _head_written(self, part: PartitionId) -> bool:
+        if not await self._step(partial(self._write_head, part)):
+            return False
+        self._kept.pop(part, None)
+        if self._state.rotten.pop(part, None) is not None:
+            log.warning("a head that did not parse is written again", extra={"partition": self._state.name_of(part)})
+            self._state.tell(part)
+        return True
 
     async def drop(self, partition: CatalogPartition) -> None:
         """The head, then the row, of a deleted topic's partition that has nothing else left. Raises TierdError."""
@@ -67,7 +81,7 @@ class Publisher:
         except ClaimLost as lost:
             self._state.lose(str(lost))
             return False
-        except TierdError as error:  # away, or a document that does not parse: the others go on
+        except (TierdError, OSError) as error:  # away, or a document of a later format: the others go on
             log.warning("a head or topic file is behind: %s", error)
             return False
         return True
@@ -105,11 +119,20 @@ class Publisher:
                 topic_id=part.topic_id,
                 partition=part.partition,
                 known=self._stored.pop(part, None),
+                on_rotten=partial(self._keep, TopicPartition(row.topic, part.partition), part),
             )
-        except TierdError:
+        except (TierdError, OSError):
             catalog.touch_head(part)
             raise
         self._stored[part] = StoredHead(replace(stored.head, entries=()), stored.etag)
+
+    def _keep(self, name: TopicPartition, part: PartitionId, raw: bytes, why: str) -> None:
+        """What a head says that nothing else does, log start and gaps, is then as disk and catalog know it."""
+        self._state.rotten[part] = why
+        if self._kept.get(part) != raw:
+            kept = self._set_aside.keep(name, "head.json", raw)
+            self._kept[part] = raw
+            log.error("a head does not parse and is set aside: %s", why, extra={"partition": str(name), "kept": kept})
 
     def _head(self, part: PartitionId, topic: str, old: Head | None) -> Head:
         """The catalog's state; gaps, and a log start further on, stay as they are in the bucket."""

@@ -49,6 +49,8 @@ class TierState:
     claim: Claim = UNCLAIMED
     run: Run | None = None
     stopping: bool = False
+    rotten: dict[PartitionId, str] = field(default_factory=dict)
+    """Partitions whose head in the bucket does not parse, and why."""
     owned_ms: int | None = None
     """Monotonic time at which the last LIST began that showed the bucket as ours."""
 
@@ -115,4 +117,5 @@ class TierState:
         self.local.remote_changed(self.remote(part))
 
     def remote(self, part: PartitionId) -> RemotePartition:
-        return replace(self.catalog.remote_partition(part), lost=self.losses.ranges(part))
+        now = self.catalog.remote_partition(part)
+        return replace(now, lost=self.losses.ranges(part), rotten_head=self.rotten.get(part))

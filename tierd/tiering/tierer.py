@@ -13,12 +13,16 @@ from apscheduler.events import EVENT_JOB_ERROR, JobExecutionEvent
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 
 from tierd.base.clock import Clock
+from tierd.base.disk import Disk
 from tierd.base.errors import CorruptFile, DiskFull, RemoteUnavailable, StartRefused, TierdError
 from tierd.base.ids import PartitionId, Uuid
+from tierd.config.state_files import SET_ASIDE
 from tierd.remote.errors import RequestRefused
 from tierd.remote.open import Bucket
 from tierd.remote.view import ClaimState, RemoteStatus, Waiting
 from tierd.remote.watched import WatchedStore
+from tierd.storage.disk import PosixDisk
+from tierd.storage.setaside import SetAside
 from tierd.storage.view import PartitionView, Seed
 from tierd.tiering.catalog import Catalog
 from tierd.tiering.claiming import Claiming, Taken
@@ -51,6 +55,7 @@ class Tierer:
         catalog: Catalog,
         local: LocalTier,
         *,
+        disk: Disk | None = None,
         forget: Callable[[Uuid], None] = lambda _: None,
         fatal: Callable[[BaseException], None] | None = None,
     ) -> None:
@@ -67,7 +72,8 @@ class Tierer:
             forget=forget,
         )
         self._fatal = fatal
-        self.publisher = Publisher(self.state, local.tombstone_written)
+        set_aside = SetAside(options.state_dir / SET_ASIDE, disk or PosixDisk())
+        self.publisher = Publisher(self.state, set_aside, local.tombstone_written)
         self.copying = Copying(self.state, self._copied)
         self.retention = Retention(self.state, self.publisher, self.copying.wake)
         self.verbs = Verbs(self.state, self.copying, self.retention)
@@ -126,6 +132,7 @@ class Tierer:
             state.catalog.deleting(*taken.surveyed.losers, due_ms=due_ms)
         self._bury()
         if taken.surveyed is not None:
+            state.rotten.update(taken.surveyed.rotten)
             self._note_losses(taken.surveyed)
         for topic in taken.surveyed.newer if taken.surveyed is not None else ():
             state.catalog.adopt_topic(topic)

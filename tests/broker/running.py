@@ -13,9 +13,9 @@ from tierd.base.disk import Disk
 from tierd.broker.broker import Broker
 from tierd.broker.homes import Home
 from tierd.broker.local_tier import LocalLog
-from tierd.broker.partitions import Partitions, settings_for, topic_id_for
+from tierd.broker.partitions import Partitions
 from tierd.broker.ports import Looker, RemoteTier
-from tierd.broker.registry import Registry
+from tierd.broker.registry import Registry, settings_for, topic_id_for
 from tierd.config.listeners import Listener
 from tierd.config.model import Remote, Settings
 from tierd.config.places import HostPort

@@ -1,19 +1,26 @@
 """Where a partition begins in a run: behind what the bucket has, or not before the bucket has said so."""
 
 import asyncio
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from kit.clock import FakeClock
 from kit.logs import SMALL, TP, Place, fill
 from tierd.base.errors import RemoteUnavailable
 from tierd.base.exits import Exit, exit_of
 from tierd.base.ids import PartitionId, TopicPartition, Uuid
+from tierd.broker import local_tier, mending
+from tierd.broker.local_tier import LocalLog
 from tierd.broker.mending import begin_one, is_behind
 from tierd.broker.partition import Partition
+from tierd.broker.partitions import Partitions
+from tierd.broker.registry import Registry
+from tierd.config.resolve import TopicDefaults
 from tierd.config.topic import TopicSettings
-from tierd.remote.view import RemotePartition
+from tierd.remote.view import Claim, ClaimState, RemotePartition
 from tierd.storage.checkpoints import parse_checkpoint
 from tierd.storage.epochs import encode_epochs
 from tierd.storage.names import LOG_START_CHECKPOINT
@@ -28,9 +35,22 @@ class Tier:
 
     def __init__(self) -> None:
         self.away = True
+        self.fails = 0
+        """So many seeds are refused although it is not away."""
+        self.seeds: list[int] = []
+        """Whose seed was asked for, by number of the partition."""
+        self.claim = Claim(state=ClaimState.HELD, epoch=3)
+        self.gate: asyncio.Event | None = None
+
+    def remote_partition(self, part: PartitionId) -> RemotePartition:
+        return RemotePartition(id=part, start=0, copied_to=100, log_start=0, size_bytes=5, leader_epoch=None)
 
     async def seed(self, part: PartitionId) -> Seed:
-        if self.away:
+        self.seeds.append(part.partition)
+        if self.gate is not None:
+            await self.gate.wait()
+        self.fails -= 1
+        if self.away or self.fails >= 0:
             raise RemoteUnavailable("S3 503")
         return Seed(snapshot=encode_snapshot([]), leader_epochs=encode_epochs([]))
 
@@ -42,11 +62,9 @@ def test_a_partition_behind_a_bucket_that_is_away_says_so_and_begins_once_it_ans
     directory = Place(tmp_path).open()
     logged = directory.create(TopicPartition("t", 0), TOPIC, TopicSettings())
     partition = Partition(logged, PartitionId(TOPIC, 0), internal=False)
-    partition.remote = RemotePartition(
-        id=partition.id, start=0, copied_to=100, log_start=0, size_bytes=5, leader_epoch=None
-    )
-    assert is_behind(partition)
     tier = Tier()
+    partition.remote = tier.remote_partition(partition.id)
+    assert is_behind(partition)
 
     async def begin() -> None:
         await begin_one(partition, 3, tier, over=False, start_known=True)  # type: ignore[arg-type]
@@ -86,3 +104,93 @@ def test_a_log_start_that_was_lost_is_not_listed_before_the_bucket_was_asked(tmp
     directory.write_checkpoints()
     assert parse_checkpoint(listing.read_bytes()) == {TP: start}
     directory.close(clean=True)
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> Iterator[Partitions]:
+    """Two empty partitions of a topic, of which the bucket has 100 records each."""
+    directory = Place(tmp_path).open()
+    for number in range(2):
+        directory.create(TopicPartition("t", number), TOPIC, TopicSettings())
+    registry = Registry.open(tmp_path / "registry.sqlite")
+    partitions = Partitions(registry, [directory], TopicDefaults(tiering=True), FakeClock())
+    partitions.load()
+    yield partitions
+    directory.close(clean=True)
+    registry.close()
+
+
+def _ends(partitions: Partitions) -> list[int]:
+    return [partition.log.log_end for partition in partitions]
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_tier, "FIRST_AGAIN_S", 0.01)
+    monkeypatch.setattr(mending, "SEED_AGAIN_S", (0.01, 0.01))
+
+
+def test_one_failed_look_keeps_neither_the_start_nor_the_other_partitions(two: Partitions, soon: None) -> None:
+    tier, local = Tier(), LocalLog(two, FakeClock())
+    tier.away, tier.fails = False, 2
+    local.tier = tier  # type: ignore[assignment]
+    remotes = {partition.id: tier.remote_partition(partition.id) for partition in two}
+
+    async def run() -> None:
+        await two.begin(3, remotes, tier)  # type: ignore[arg-type]
+        assert two.waiting == {partition.id for partition in two}
+        tier.fails = 1
+        local.begin_waiting()
+        local.begin_waiting()
+        begun: list[asyncio.Event] = []
+        for partition in two:
+            begun.append(asyncio.Event())
+            partition.wait(begun[-1].set)
+        await asyncio.wait_for(begun[1].wait(), 30)
+        assert two.waiting == {PartitionId(TOPIC, 0)}, "one that fails holds up no other"
+        await asyncio.wait_for(begun[0].wait(), 30)
+
+    asyncio.run(run())
+    assert _ends(two) == [100, 100]
+    assert tier.seeds == [0, 1, 0, 1, 0]
+
+
+@pytest.mark.parametrize("failures", [2, 3])
+def test_a_take_over_asks_again_for_a_while_and_shows_nothing_meanwhile(
+    two: Partitions, soon: None, failures: int
+) -> None:
+    tier = Tier()
+    tier.away, tier.fails = False, failures
+    remotes = {partition.id: tier.remote_partition(partition.id) for partition in two}
+
+    async def run() -> None:
+        await two.begin(3, remotes, tier, outside=set(remotes))  # type: ignore[arg-type]
+
+    if failures == 2:
+        asyncio.run(run())
+        assert _ends(two) == [100, 100]
+    else:
+        with pytest.raises(RemoteUnavailable, match="start again when"):
+            asyncio.run(run())
+
+
+def test_a_claim_that_comes_while_partitions_begin_makes_none_begin_twice(two: Partitions) -> None:
+    tier = Tier()
+    tier.away = False
+    remotes = {partition.id: tier.remote_partition(partition.id) for partition in two}
+
+    async def run() -> None:
+        tier.gate = asyncio.Event()
+        beginning = asyncio.ensure_future(
+            two.begin(3, remotes, tier, waiting=[PartitionId(TOPIC, 1)])  # type: ignore[arg-type]
+        )
+        while not tier.seeds:
+            await asyncio.sleep(0)
+        later = [asyncio.ensure_future(two.begin_waiting(tier)) for _ in range(2)]  # type: ignore[arg-type]
+        await asyncio.sleep(0)
+        tier.gate.set()
+        await asyncio.gather(beginning, *later)
+
+    asyncio.run(run())
+    assert _ends(two) == [100, 100]
+    assert tier.seeds == [0, 1]

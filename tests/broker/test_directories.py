@@ -16,8 +16,8 @@ from tierd.base.clock import SystemClock
 from tierd.base.errors import StartRefused
 from tierd.base.ids import PartitionId, TopicPartition, Uuid
 from tierd.broker.homes import NoDirectoryLeft, unusable
-from tierd.broker.partitions import Partitions, settings_for
-from tierd.broker.registry import Registry
+from tierd.broker.partitions import Partitions
+from tierd.broker.registry import Registry, settings_for
 from tierd.config.resolve import TopicDefaults
 from tierd.storage.directory import LogDirectory
 from tierd.storage.disk import PosixDisk

@@ -3,7 +3,9 @@
 import asyncio
 import os
 import signal
+import sys
 from pathlib import Path
+from threading import Event
 
 import boto3
 import pytest
@@ -14,11 +16,11 @@ from kit.golden import golden
 from kit.ports import free_ports
 from tierd.base.clock import SystemClock
 from tierd.base.errors import RemoteUnavailable, StartRefused
-from tierd.base.ids import Uuid
+from tierd.base.ids import PartitionId, Uuid
 from tierd.config.model import S3, Remote
 from tierd.config.topic import TopicSettings
 from tierd.remote.owner import Holder
-from tierd.remote.view import ClaimState
+from tierd.remote.view import ClaimState, RemotePartition
 from tierd.storage.view import LogSlice, PartitionView
 from tierd.tiering.heartbeat import Patience
 from tierd.tiering.link import TierLink
@@ -254,3 +256,55 @@ def make_bucket(s3: S3) -> None:
     )
     client.create_bucket(Bucket="archive")
     client.close()
+
+
+_IN_ONE_BREATH = """
+import pathlib, socket, sys
+from tierd.base.ids import PartitionId, Uuid
+from tierd.remote.view import Claim, ClaimState, RemotePartition
+from tierd.tiering import messages as m
+
+sock = socket.socket(fileno=int(sys.argv[sys.argv.index("--fd") + 1]))
+sock.setblocking(True)
+part = PartitionId(Uuid(bytes(16)), 0)
+before, behind = (
+    RemotePartition(id=part, start=0, copied_to=end, log_start=0, size_bytes=1, leader_epoch=1) for end in (5, 10)
+)
+while packet := sock.recv(65536):
+    asked = m.unpack(packet[1:])
+    answers = [m.Done(asked.call)]
+    if isinstance(asked, m.Open):
+        pending, held = (Claim(state=state, epoch=5) for state in (ClaimState.PENDING, ClaimState.HELD))
+        opened = m.Opened(asked.call, pending, (before,), (), (), (), None)
+        answers = [m.RemoteChanged(before), opened, m.RemoteChanged(behind), m.ClaimChanged(held)]
+    for answer in answers:
+        sock.send(bytes(1) + m.pack(answer))
+    if isinstance(asked, m.Open):
+        pathlib.Path(sys.argv[1]).touch()
+"""
+
+
+def test_what_comes_right_behind_the_answer_of_the_start_is_newer_than_that(tmp_path: Path) -> None:
+    """A claim that was pending there would stay so for ever, and partitions that wait for it with it."""
+    said = tmp_path / "said"
+
+    class Busy(FolderTier):
+        def remote_changed(self, remote: RemotePartition) -> None:
+            """The broker's loop is held up until all has been said."""
+            while not said.exists():
+                Event().wait(0.01)
+            super().remote_changed(remote)
+
+    async def run() -> None:
+        options = TiererOptions(remote=Remote(url=f"file:{tmp_path}/bucket"), state_dir=tmp_path)
+        command = (sys.executable, "-c", _IN_ONE_BREATH, str(said))
+        link = TierLink(options, Busy(), SystemClock(), command=command)
+        report = await link.open([], topics=[], local_epoch=4, identity=identity())
+        assert report.claim.state is ClaimState.PENDING
+        assert link.claim.state is ClaimState.HELD
+        remote = link.remote_partition(PartitionId(Uuid(bytes(16)), 0))
+        assert remote is not None
+        assert remote.copied_to == 10
+        await link.close()
+
+    asyncio.run(asyncio.wait_for(run(), 60))

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from tierd.base.clock import Clock
 from tierd.base.errors import TierdError
 from tierd.base.ids import PartitionId, Uuid
+from tierd.broker.ongoing import Ongoing
 from tierd.broker.partition import Partition
 from tierd.broker.partitions import Partitions
 from tierd.broker.ports import RemoteTier
@@ -16,7 +17,9 @@ from tierd.storage.errors import StorageFailed
 
 log = logging.getLogger(__name__)
 
-_AGAIN_S = 10.0
+FIRST_AGAIN_S = 1.0
+LAST_AGAIN_S = 10.0
+"""Pauses before the bucket is asked again for what waiting partitions need: doubled from the first to the last."""
 
 
 class LocalLog:
@@ -27,6 +30,7 @@ class LocalLog:
         self._clock = clock
         self.tier: RemoteTier | None = None
         """Told of every change; set once it is there (each needs the other)."""
+        self._ongoing = Ongoing()
         self._beginning: asyncio.Task[None] | None = None
 
     def _refuse_offline(self, part: PartitionId) -> None:
@@ -75,16 +79,23 @@ class LocalLog:
             log.error("the bucket has another owner now: Produce is refused", extra={"why": claim.detail})
         else:
             log.info("claim", extra={"state": str(claim.state), "epoch": claim.epoch, "why": claim.detail})
-        if claim.state is ClaimState.HELD and self._partitions.waiting:
-            self._beginning = asyncio.ensure_future(self._begin_waiting())
+        self.begin_waiting()
 
-    async def _begin_waiting(self) -> None:
-        while self.tier is not None and self._partitions.waiting:
+    def begin_waiting(self) -> None:
+        """Go on with partitions that wait for the bucket, if it is ours now; tried until they have begun."""
+        tier, under_way = self.tier, self._beginning is not None and not self._beginning.done()
+        if tier is not None and tier.claim.state is ClaimState.HELD and self._partitions.waiting and not under_way:
+            self._beginning = self._ongoing.begin(self._begin_waiting(tier))
+
+    async def _begin_waiting(self, tier: RemoteTier) -> None:
+        pause_s = FIRST_AGAIN_S
+        while self._partitions.waiting and tier.claim.state is ClaimState.HELD:
             try:
-                await self._partitions.begin_waiting(self.tier)
+                await self._partitions.begin_waiting(tier)
             except (TierdError, OSError) as error:
                 log.error("partitions wait on for what the bucket has of them: %s", error)
-                await asyncio.sleep(_AGAIN_S)
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, LAST_AGAIN_S)
 
     def topic_is_newer(self, topic_id: Uuid, config: Mapping[str, str]) -> None:
         topic = self._partitions.topic_by_id(topic_id)

@@ -18,6 +18,9 @@ from tierd.storage.view import Seed
 
 log = logging.getLogger(__name__)
 
+SEED_AGAIN_S = (0.5, 1.0, 2.0, 4.0)
+"""Pauses before a take-over asks again: as long as a start waits for a silent bucket."""
+
 
 async def begin_one(
     partition: Partition, epoch: int, tier: RemoteTier | None, *, over: bool, start_known: bool
@@ -35,7 +38,7 @@ async def begin_one(
             "the disk has other records than the bucket" if over else "the disk had fallen behind the bucket",
             extra={"partition": str(partition), "log_end": first, "copied_to": copied_to},
         )
-        first, seed = copied_to, await _seed(partition, tier)
+        first, seed = copied_to, await _seed(partition, tier, patient=over)
     elif logged.forgetful and copied_to is not None and tier is not None:
         await recall(partition, copied_to, tier)
     gaps = GapJudge(partition, tier)
@@ -47,14 +50,20 @@ async def begin_one(
     partition.tell(tier)
 
 
-async def _seed(partition: Partition, tier: RemoteTier) -> Seed:
-    try:
-        return await tier.seed(partition.id)
-    except RemoteUnavailable as error:
-        raise RemoteUnavailable(
-            f"{partition}: the disk is behind the bucket, and what it needs to go on does not come from there: {error};"
-            " start again when the bucket answers"
-        ) from error
+async def _seed(partition: Partition, tier: RemoteTier, *, patient: bool) -> Seed:
+    """*patient*: tried again for a while; what the disk has of such a partition must not be served meanwhile."""
+    pauses_s = iter(SEED_AGAIN_S if patient else ())
+    while True:
+        try:
+            return await tier.seed(partition.id)
+        except RemoteUnavailable as error:
+            if (pause_s := next(pauses_s, None)) is None:
+                raise RemoteUnavailable(
+                    f"{partition}: the disk is behind the bucket, and what it needs to go on does not come from there:"
+                    f" {error}; start again when the bucket answers"
+                ) from error
+            log.warning("asked again: %s", error, extra={"partition": str(partition), "pause_s": pause_s})
+        await asyncio.sleep(pause_s)
 
 
 def is_behind(partition: Partition) -> bool:

@@ -3,12 +3,13 @@
 Nothing here assumes that this node leads everything: who leads a partition is looked up (`leader_of`).
 """
 
+import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tierd.base.clock import Clock
-from tierd.base.errors import CorruptFile, DiskFull, StartRefused, TierdError
+from tierd.base.errors import CorruptFile, DiskFull, RemoteUnavailable, StartRefused, TierdError
 from tierd.base.ids import PartitionId, TopicPartition, Uuid
 from tierd.broker.adopting import refuse_copies, say_what_is_missing, without_id
 from tierd.broker.error_map import code_of
@@ -61,32 +62,6 @@ class Topic:
         return len(self.partitions) + len(self.offline) >= self.row.partitions
 
 
-def settings_for(registry: Registry, defaults: TopicDefaults) -> Callable[[TopicPartition], TopicSettings]:
-    """The settings in force for a partition that a data directory holds; what `LogDirectory.open` asks for."""
-    rows = {row.name: row for row in registry.topics()}
-    known: dict[str, TopicSettings] = {}
-
-    def resolve(partition: TopicPartition) -> TopicSettings:
-        settings = known.get(partition.topic)
-        if settings is None:
-            row = rows.get(partition.topic)
-            settings = (
-                defaults.resolve(partition.topic, adopted=True)
-                if row is None
-                else defaults.resolve(row.name, row.config, adopted=row.adopted)
-            )
-            known[partition.topic] = settings
-        return settings
-
-    return resolve
-
-
-def topic_id_for(registry: Registry) -> Callable[[TopicPartition], Uuid | None]:
-    """The topic id of a partition whose `partition.metadata` is gone, as far as the registry knows it."""
-    ids = {row.name: row.id for row in registry.topics()}
-    return lambda partition: ids.get(partition.topic)
-
-
 class Partitions:
     """The one place that knows topics and partitions. Loop thread only."""
 
@@ -115,6 +90,8 @@ class Partitions:
         self._known_starts: set[TopicPartition] = set()
         self.waiting: set[PartitionId] = set()
         """Those that take no appends yet: only the bucket, which has not answered, knows where they go on."""
+        self._beginning = asyncio.Lock()
+        """No partition begins twice: `begin` still runs when the claim comes that ends a wait."""
         self.generation = 0
         """Changes with every topic that comes, goes or changes."""
         self.epoch = 0
@@ -246,37 +223,55 @@ class Partitions:
     ) -> None:
         """Enter *epoch* in every partition, above what the bucket has. After this the logs accept appends.
 
-        *waiting*: those that do so only after `begin_waiting`. *outside*: those whose local log is given up for what
-        the bucket has. Raises StartRefused.
+        *waiting*: those that do so only after `begin_waiting`, as does one whose bucket fails now. *outside*: those
+        whose local log is given up for what the bucket has. Raises StartRefused, and RemoteUnavailable for these.
         """
-        refuse_untiered(self, remotes)
-        self.epoch = epoch
-        self.waiting = set(waiting)
-        for partition in self:
-            partition.remote = remotes.get(partition.id)
-            if partition.offline:
-                continue
-            if tier is not None and tier.claim.state is not ClaimState.HELD and is_behind(partition):
-                self.waiting.add(partition.id)  # what it needs to go on lies in the bucket
-            if partition.id in self.waiting:
-                let_wait(partition)
-                partition.tell(tier)
-            else:
-                await self._try_begin(partition, tier, over=partition.id in outside)
-        if tier is not None and self.waiting and tier.claim.state is ClaimState.HELD:
-            await self.begin_waiting(tier)  # the bucket has answered meanwhile
+        async with self._beginning:
+            refuse_untiered(self, remotes)
+            self.epoch = epoch
+            self.waiting = set(waiting)
+            for partition in self:
+                partition.remote = remotes.get(partition.id)
+                if partition.offline:
+                    continue
+                if tier is not None and tier.claim.state is not ClaimState.HELD and is_behind(partition):
+                    self.waiting.add(partition.id)  # what it needs to go on lies in the bucket
+                if partition.id not in self.waiting:
+                    await self._begin_now(partition, tier, over=partition.id in outside)
+                if partition.id in self.waiting:
+                    let_wait(partition)
+                    partition.tell(tier)
+
+    async def _begin_now(self, partition: Partition, tier: RemoteTier | None, *, over: bool) -> None:
+        try:
+            await self._try_begin(partition, tier, over=over)
+        except RemoteUnavailable as error:
+            if over:
+                raise
+            log.warning("the bucket fails: %s", error, extra={"partition": str(partition)})
+            self.waiting.add(partition.id)
 
     async def begin_waiting(self, tier: RemoteTier) -> None:
-        """The bucket has answered: what it has is known, and the claim is held. Raises RemoteUnavailable, CorruptFile;
-        then it may be called again."""
-        for part in sorted(self.waiting):
-            partition = self.by_id(part)
-            if partition is not None and not partition.offline:
-                partition.remote = tier.remote_partition(part)
-                await self._try_begin(partition, tier)
-                partition.wake()
-                log.info("partition takes appends now", extra={"partition": str(partition)})
-            self.waiting.discard(part)
+        """The bucket has answered: what it has is known, and the claim is held.
+
+        Raises the first TierdError or OSError that one of them met; then it may be called again for what is left.
+        """
+        failed: list[TierdError | OSError] = []
+        async with self._beginning:
+            for part in sorted(self.waiting):
+                partition = self.by_id(part)
+                if partition is not None and not partition.offline:
+                    partition.remote = tier.remote_partition(part)
+                    try:
+                        await self._try_begin(partition, tier)
+                    except (TierdError, OSError) as error:
+                        failed.append(error)
+                        continue
+                    partition.wake()
+                    log.info("partition takes appends now", extra={"partition": str(partition)})
+                self.waiting.discard(part)
+        if failed:
+            raise failed[0]
 
     async def _try_begin(self, partition: Partition, tier: RemoteTier | None, *, over: bool = False) -> None:
         try:

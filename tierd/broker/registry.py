@@ -8,14 +8,16 @@ import os
 import sqlite3
 import stat
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tierd.base.errors import StartRefused
-from tierd.base.ids import PartitionId, Uuid
+from tierd.base.ids import PartitionId, TopicPartition, Uuid
+from tierd.config.resolve import TopicDefaults
+from tierd.config.topic import TopicSettings
 from tierd.storage.database import DatabaseDamaged, meanings, open_database, transaction
 
 _SCHEMA = """
@@ -312,6 +314,32 @@ class Registry:
     def _writing(self) -> Iterator[None]:
         with self._write, transaction(self._db, self._path):
             yield
+
+
+def settings_for(registry: Registry, defaults: TopicDefaults) -> Callable[[TopicPartition], TopicSettings]:
+    """The settings in force for a partition that a data directory holds; what `LogDirectory.open` asks for."""
+    rows = {row.name: row for row in registry.topics()}
+    known: dict[str, TopicSettings] = {}
+
+    def resolve(partition: TopicPartition) -> TopicSettings:
+        settings = known.get(partition.topic)
+        if settings is None:
+            row = rows.get(partition.topic)
+            settings = (
+                defaults.resolve(partition.topic, adopted=True)
+                if row is None
+                else defaults.resolve(row.name, row.config, adopted=row.adopted)
+            )
+            known[partition.topic] = settings
+        return settings
+
+    return resolve
+
+
+def topic_id_for(registry: Registry) -> Callable[[TopicPartition], Uuid | None]:
+    """The topic id of a partition whose `partition.metadata` is gone, as far as the registry knows it."""
+    ids = {row.name: row.id for row in registry.topics()}
+    return lambda partition: ids.get(partition.topic)
 
 
 def _keep_from_others(path: Path) -> None:

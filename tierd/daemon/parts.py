@@ -12,8 +12,8 @@ from tierd.base.ids import TopicPartition
 from tierd.broker.broker import Broker
 from tierd.broker.homes import Home
 from tierd.broker.local_tier import LocalLog
-from tierd.broker.partitions import Partitions, settings_for, topic_id_for
-from tierd.broker.registry import Registry
+from tierd.broker.partitions import Partitions
+from tierd.broker.registry import Registry, settings_for, topic_id_for
 from tierd.config.model import Settings
 from tierd.config.state_files import CATALOG, REGISTRY, SET_ASIDE
 from tierd.daemon import state
@@ -158,7 +158,8 @@ async def assemble(opened: Opened, *, recover: bool) -> tuple[Broker, TierLink |
     if settings.remote.url is None:
         await partitions.begin(local_epoch + 1, {}, None)
         return _broker(opened, partitions, None), None
-    link = _link(opened, partitions)
+    local = LocalLog(partitions, opened.clock)
+    local.tier = link = _link(opened, local)
     report = await link.open(
         [partition.view() for partition in partitions],
         topics=_topic_states(partitions),
@@ -177,10 +178,11 @@ async def assemble(opened: Opened, *, recover: bool) -> tuple[Broker, TierLink |
     except BaseException:
         await link.close()
         raise
+    local.begin_waiting()
     return _broker(opened, partitions, link), link
 
 
-def _link(opened: Opened, partitions: Partitions) -> TierLink:
+def _link(opened: Opened, local: LocalLog) -> TierLink:
     options = TiererOptions(
         remote=opened.settings.remote,
         state_dir=opened.settings.state_dir,
@@ -188,9 +190,7 @@ def _link(opened: Opened, partitions: Partitions) -> TierLink:
         retention_interval_ms=opened.settings.retention_check_ms,
         delete_interval_ms=opened.settings.retention_check_ms,
     )
-    local = LocalLog(partitions, opened.clock)
-    local.tier = link = TierLink(options, local, opened.clock, command=opened.tierer)
-    return link
+    return TierLink(options, local, opened.clock, command=opened.tierer)
 
 
 def _broker(opened: Opened, partitions: Partitions, link: TierLink | None) -> Broker:

@@ -130,7 +130,6 @@ class TierLink:
         await self._ask(lambda n: m.Configure(n, self._options))
         opened: m.Opened = await self._ask(lambda n: m.Open(n, request))
         self.running.set()
-        self._take(opened)
         self._told.catch_up()
         return opened
 
@@ -210,9 +209,14 @@ class TierLink:
             case m.Progress():
                 self._reports.get(message.call, _no_report)(message.progress)
             case _:
-                if not self._calls.reply(message, fds):
-                    for fd in fds:
-                        os.close(fd)
+                self._reply(message, fds)
+
+    def _reply(self, message: Any, fds: Sequence[int]) -> None:
+        if isinstance(message, m.Opened):  # at once: what comes behind it in the same breath is newer
+            self._take(message)
+        if not self._calls.reply(message, list(fds)):
+            for fd in fds:
+                os.close(fd)
 
     def _take_topic(self, message: m.TopicIsNewer | m.TombstoneWritten) -> None:
         if isinstance(message, m.TombstoneWritten):

@@ -163,10 +163,10 @@ class Partitions:
         for topic, logs in found.items():
             rows[topic] = self._row_for(topic, logs, rows.get(topic))
         for row in rows.values():
-            self._open_topic(row, found.get(row.name, {}))
+            self.open_topic(row, found.get(row.name, {}))
         self.outages.note_places((partition.id, partition.log) for partition in self)
         for row, logs in without_id(self.directories, self._topics, self.clock.now_ms()):
-            self._open_topic(row, logs, read_only=True)
+            self.open_topic(row, logs, read_only=True)
 
     def _resume_deletions(self) -> None:
         deleted = {row.id for row in self.registry.deleted()}
@@ -196,7 +196,7 @@ class Partitions:
             self.registry.set_partitions(row.id, row.partitions)
         return row
 
-    def _open_topic(self, row: TopicRow, logs: Mapping[int, Log], *, read_only: bool = False) -> None:
+    def open_topic(self, row: TopicRow, logs: Mapping[int, Log], *, read_only: bool = False) -> Topic:
         topic = Topic(row, self.defaults.resolve(row.name, row.config, adopted=row.adopted), read_only=read_only)
         logs = dict(logs)
         for number in range(row.partitions):
@@ -208,9 +208,10 @@ class Partitions:
             elif not row.adopted or topic.internal or self.outages.lost(part):  # Every group must be served here.
                 logs[number] = self._make_log(topic, number)
         for number, logged in sorted(logs.items()):
-            self._take(topic, number, logged)
+            self.take(topic, number, logged)
         self._topics[row.name] = topic
         self.generation += 1
+        return topic
 
     async def begin(
         self,
@@ -316,7 +317,7 @@ class Partitions:
             home = self.homes.of(logged)
             assert home.directory is not None
             home.directory.adopt(logged)
-            partition = self._take(topic, logged.name.partition, logged)
+            partition = self.take(topic, logged.name.partition, logged)
             if home.reason is not None:  # it went offline meanwhile
                 self._withdraw(partition, home)
             partition.tell(tier)
@@ -379,7 +380,7 @@ class Partitions:
         partition.offline = True
         partition.wake()
 
-    def _take(self, topic: Topic, number: int, logged: Log) -> Partition:
+    def take(self, topic: Topic, number: int, logged: Log) -> Partition:
         partition = Partition(logged, PartitionId(topic.id, number), internal=topic.internal)
         topic.partitions[number] = partition
         self._by_name[topic.name, number] = partition

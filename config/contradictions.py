@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tierd.config.encryption import Encryption
 from tierd.config.listeners import Endpoint, Tls
 from tierd.config.model import Settings
 from tierd.config.principal_rules import parse_rules
@@ -46,6 +47,7 @@ def contradictions(settings: Settings) -> Iterator[Problem]:
         )
     yield from _places_in_the_way(settings)
     yield from _bucket_in_the_way(settings)
+    yield from _of_keys(settings.remote.encryption)
     defaults = settings.topic_defaults
     for topic in ("", *settings.topics):
         place = f'topics."{topic}"' if topic else "defaults"
@@ -102,6 +104,14 @@ def _of_sasl(listener: Endpoint, place: str) -> Iterator[Problem]:
     if "OAUTHBEARER" in listener.sasl.mechanisms and listener.sasl.oauth.jwks is None:
         why = "OAUTHBEARER needs the keys that tokens are signed with"
         yield Problem(f"{place}.sasl.oauthbearer.jwks.location", None, why)
+
+
+def _of_keys(encryption: Encryption) -> Iterator[Problem]:
+    ids = [path.stem for path in encryption.key_files]
+    for key_id in sorted(set(ids)):
+        if ids.count(key_id) > 1 or ":" in key_id:
+            why = "a colon cannot be in a key's id" if ":" in key_id else "two files are the key of this id"
+            yield Problem("remote.encryption.key.files", quoted(key_id), why)
 
 
 def _places_in_the_way(settings: Settings) -> Iterator[Problem]:

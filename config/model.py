@@ -14,6 +14,7 @@ from pydantic.fields import FieldInfo
 
 from tierd.config.access import Access
 from tierd.config.coordination import Groups, Transactions
+from tierd.config.encryption import Encryption
 from tierd.config.kinds import BYTES, MILLIS, Choice, Number, Switch, Text
 from tierd.config.listeners import Endpoint, Listener
 from tierd.config.places import Address, Bucket, HostPort, Place, Places, Secret
@@ -142,6 +143,7 @@ class Remote(Section):
             "Longest wait before a change is in the partition's head in the bucket.",
         ),
     ] = 10_000
+    encryption: Encryption = Encryption()
     s3: S3 = S3()
 
 

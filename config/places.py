@@ -88,13 +88,16 @@ class Place:
 class Places:
     """One path or a list of them."""
 
+    none: bool = False
+    """Whether there may be none."""
+
     @property
     def allowed(self) -> str:
-        return "path, or list of paths"
+        return "path, or list of paths" + (", or nothing" if self.none else "")
 
     def read(self, raw: object) -> tuple[Path, ...]:
         several = raw if isinstance(raw, list | tuple) else [raw]
-        return tuple(Place().read(one) for one in several)
+        return tuple(Place().read(one) for one in several if one != "" or not self.none)
 
     def show(self, value: object) -> str:
         return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)

@@ -8,7 +8,7 @@ are equal and the object is the segment, byte for byte.
 import base64
 import binascii
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
 import zstandard
@@ -97,6 +97,16 @@ def plain_chunks(file_bytes: int, chunk_bytes: int = DEFAULT_CHUNK_BYTES) -> Fix
         original_file_bytes=file_bytes,
         transformed_chunk_bytes=chunk_bytes,
         final_transformed_bytes=file_bytes - whole,
+    )
+
+
+def sealed_chunks(file_bytes: int, chunk_bytes: int, more_bytes: int) -> FixedChunks:
+    """The chunk index of a segment that is encrypted and not compressed: each chunk is larger by *more_bytes*."""
+    plain = plain_chunks(file_bytes, chunk_bytes)
+    return replace(
+        plain,
+        transformed_chunk_bytes=plain.transformed_chunk_bytes + more_bytes,
+        final_transformed_bytes=plain.final_transformed_bytes + more_bytes,
     )
 
 

@@ -13,6 +13,7 @@ __all__ = [
     "ClaimLost",
     "Damaged",
     "EpochTaken",
+    "KeyMissing",
     "NotFound",
     "PreconditionFailed",
     "RemoteUnavailable",
@@ -63,6 +64,10 @@ class BucketMissing(RemoteUnavailable):
 
     at_once = True
     """As with AccessRefused."""
+
+
+class KeyMissing(RemoteUnavailable):
+    """The key that a segment is encrypted under is not in the key ring; reading heals when it is added."""
 
 
 class BucketFull(RemoteUnavailable):

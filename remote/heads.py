@@ -29,9 +29,9 @@ class HeadEntry:
     next_base: int
     segment_id: Id
     size_bytes: int
-    """Of the `.log` object; 0: the range is empty and no object exists."""
+    """Of the segment; 0: the range is empty and no object exists."""
     index_sizes: tuple[int, ...]
-    """Sizes of the parts of `.indexes` in their order, four or five; empty for an empty range."""
+    """Stored sizes of the parts of `.indexes` in their order, four or five; empty for an empty range."""
     largest_timestamp_ms: int | None = None
     largest_timestamp_offset: int | None = None
     append_ms: int | None = None
@@ -39,6 +39,10 @@ class HeadEntry:
     log_crc: int | None = None
     indexes_crc: int | None = None
     epochs: tuple[EpochStart, ...] = ()
+    stored_bytes: int | None = None
+    """Of the `.log` object when it is compressed or encrypted: then the manifest is needed to read it."""
+    key_id: str | None = None
+    """The key under which its objects are encrypted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

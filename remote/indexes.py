@@ -3,6 +3,7 @@
 Order: offset, timestamp, producerSnapshot, leaderEpoch, then transaction when the segment has aborted transactions.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tierd.base.errors import CorruptFile
@@ -44,11 +45,11 @@ class IndexLayout:
         return first if self.transaction is None else (*first, self.transaction)
 
 
-def join_indexes(files: IndexFiles) -> tuple[bytes, IndexLayout]:
-    """The object and its layout."""
-    bodies = [files.offset, files.timestamp, files.producer_snapshot, files.leader_epoch]
+def join_indexes(files: IndexFiles, store: Callable[[bytes], bytes] = lambda part: part) -> tuple[bytes, IndexLayout]:
+    """The object and its layout; *store* makes of each part what is stored (`transform.store_index`)."""
+    bodies = [store(one) for one in (files.offset, files.timestamp, files.producer_snapshot, files.leader_epoch)]
     if files.transaction is not None:
-        bodies.append(files.transaction)
+        bodies.append(store(files.transaction))
     ranges = []
     position = 0
     for body in bodies:

@@ -38,6 +38,10 @@ class Encryption:
     """`<key id>:<base64 of the wrapped data key>`."""
     aad: str
 
+    @property
+    def key_id(self) -> str:
+        return self.data_key.partition(":")[0]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
@@ -68,6 +72,12 @@ class Manifest:
     def size_bytes(self) -> int:
         """Of the segment itself, not of the stored object."""
         return self.chunks.original_file_bytes
+
+    @property
+    def stored_bytes(self) -> int | None:
+        """Of the `.log` object when it is not the segment byte for byte."""
+        plain = not self.compressed and self.encryption is None
+        return None if plain else self.chunks.stored_bytes
 
 
 def encode_manifest(manifest: Manifest) -> bytes:

@@ -8,6 +8,7 @@ from tierd.base.disk import Disk
 from tierd.base.errors import Usage
 from tierd.config.model import Remote
 from tierd.remote.file import FileStore
+from tierd.remote.keyring import NO_KEYS, KeyRing
 from tierd.remote.keys import Keys
 from tierd.remote.store import ObjectStore
 
@@ -31,6 +32,8 @@ class Bucket:
     store: ObjectStore
     keys: Keys
     url: str
+    ring: KeyRing = NO_KEYS
+    """Of those who read or write segments; see `keyring.load_ring`."""
 
 
 def parse_location(url: str) -> Location:

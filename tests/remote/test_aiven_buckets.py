@@ -1,11 +1,11 @@
 """The buckets that Kafka 4.3.1 with Aiven's plugin wrote: codecs give back the recorded bytes."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import zstandard
 
+from kit.aiven import VARIANTS, local_segment, manifests
 from kit.golden import golden
 from tierd.base.errors import CorruptFile
 from tierd.remote.chunks import Chunk, FixedChunks, VariableChunks, chunks_over, plain_chunks
@@ -13,18 +13,7 @@ from tierd.remote.indexes import join_indexes, split_indexes
 from tierd.remote.keys import Keys, ObjectKind, SegmentName, SegmentObject
 from tierd.remote.manifest import encode_manifest, parse_manifest
 
-VARIANTS = ("plain", "plain-chunks", "txn", "zstd", "enc", "enc-nocomp", "txn-enc")
 PLAIN = ("plain", "plain-chunks", "txn")
-
-
-def manifests(variant: str) -> list[Path]:
-    found = sorted((golden("aiven") / f"bucket-{variant}").rglob("*.rsm-manifest"))
-    assert found
-    return found
-
-
-def local_segment(variant: str, name: SegmentName, suffix: str) -> Path:
-    return golden("aiven") / f"local-{variant}" / f"{name.topic}-{name.partition}" / f"{name.base:020d}{suffix}"
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -19,6 +19,7 @@ from tierd.config.model import Settings, Where, daemon_settings
 from tierd.config.places import Secret
 from tierd.config.section import Section
 from tierd.config.topic_rules import BY_NAME
+from tierd.remote.keyring import load_ring
 
 _SETS = click.option("--set", "sets", metavar="KEY=VALUE", multiple=True, help="Any setting; may be repeated.")
 
@@ -59,7 +60,7 @@ def check(config: Path | None, data: tuple[Path, ...], state: Path | None, sets:
 
 
 def _bad_files(settings: Settings) -> Iterator[Problem]:
-    """What listeners cannot use of the files that they name."""
+    """What cannot be used of the files that settings name: of listeners, and keys."""
     for name, endpoint in settings.endpoints.items():
         place = f"listeners.{name}" if name in settings.listeners else "listener"
         try:
@@ -69,6 +70,10 @@ def _bad_files(settings: Settings) -> Iterator[Problem]:
                 tokens_of(endpoint.sasl)
         except StartRefused as error:
             yield Problem(place, None, str(error))
+    try:
+        load_ring(settings.remote.encryption.key_files)
+    except StartRefused as error:
+        yield Problem("remote.encryption.key.files", None, str(error))
 
 
 @config.command("show")

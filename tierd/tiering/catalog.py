@@ -22,6 +22,7 @@ from tierd.tiering.options import TopicState
 from tierd.tiering.rows import (
     COLUMNS,
     SCHEMA,
+    TRANSFORMS,
     CatalogPartition,
     CatalogSegment,
     from_row,
@@ -46,7 +47,7 @@ class Catalog:
     @classmethod
     def open(cls, path: Path) -> Self:
         """Open or create. Raises DatabaseDamaged, DiskFull, OSError, StartRefused (see `open_database`)."""
-        return cls(open_database(path, (SCHEMA,), "catalog"), path)
+        return cls(open_database(path, (SCHEMA, TRANSFORMS), "catalog"), path)
 
     def close(self) -> None:
         with self._lock:
@@ -107,6 +108,15 @@ class Catalog:
         """The committed segment with the highest base, released or not."""
         found = self._segments(_OF + _READABLE + "ORDER BY base DESC LIMIT 1", _key(part))
         return found[0] if found else None
+
+    def key_uses(self) -> dict[str, tuple[int, int]]:
+        """By id of a key: how many segments are encrypted under it, and the bytes of their `.log`. Deletes that have
+        begun do not count."""
+        query = (
+            "SELECT key_id, count(*), coalesce(sum(stored_bytes), 0) FROM segments"  # noqa: S608
+            f" WHERE key_id IS NOT NULL AND state <> {int(CopyState.DELETE_STARTED)} GROUP BY key_id"
+        )
+        return {key_id: (segments, size_bytes) for key_id, segments, size_bytes in self._rows(query)}
 
     def started(self, segment: CatalogSegment) -> None:
         """COPY_STARTED, durable before the first byte leaves."""

@@ -58,10 +58,14 @@ def row_of(store: ObjectStore, keys: Keys, found: Found, named: Mapping[Uuid, He
     log_info, indexes = found.objects[ObjectKind.LOG], found.objects[ObjectKind.INDEXES]
     entry = named.get(found.name.segment_id)
     stem = keys.stem(found.name)
-    if entry is not None and entry.size_bytes == log_info.size and sum(entry.index_sizes) == indexes.size:
+    if entry is not None and _log_bytes(entry) == log_info.size and sum(entry.index_sizes) == indexes.size:
         manifest_bytes = found.objects[ObjectKind.MANIFEST].size
         return _from_entry(found.name, stem, entry, log_info, indexes, manifest_bytes)
     return _from_manifest(store, found.name, stem, log_info, indexes)
+
+
+def _log_bytes(entry: HeadEntry) -> int:
+    return entry.size_bytes if entry.stored_bytes is None else entry.stored_bytes
 
 
 def named_row(keys: Keys, name: SegmentName, entry: HeadEntry) -> CatalogSegment:
@@ -108,6 +112,8 @@ def _from_manifest(
         log_crc=_first_known(extras.log_crc, log_info.crc32c),
         indexes_crc=_first_known(extras.indexes_crc, indexes.crc32c),
         epochs=manifest.epochs,
+        stored_bytes=manifest.stored_bytes,
+        key_id=None if manifest.encryption is None else manifest.encryption.key_id,
     )
     row = _from_entry(name, stem, entry, log_info, indexes, len(raw))
     return replace(row, owner_epoch=extras.epoch, remote=replace(row.remote, layout=manifest.layout))
@@ -115,7 +121,8 @@ def _from_manifest(
 
 def _fits(manifest: Manifest, name: SegmentName, log_info: ObjectInfo, indexes: ObjectInfo) -> bool:
     same_segment = (manifest.segment_id, manifest.base) == (name.segment_id, name.base)
-    return same_segment and (manifest.chunks.stored_bytes, manifest.layout.size_bytes) == (log_info.size, indexes.size)
+    log_bytes = manifest.size_bytes if manifest.stored_bytes is None else manifest.stored_bytes
+    return same_segment and (log_bytes, manifest.layout.size_bytes) == (log_info.size, indexes.size)
 
 
 def _append_ms(extras: SegmentExtras, manifest: Manifest) -> int:
@@ -149,6 +156,8 @@ def _from_entry(
             largest_timestamp_offset=entry.largest_timestamp_offset,
             append_ms=_first_known(entry.append_ms, log_info.modified_ms) or 0,
             epochs=entry.epochs,
+            stored_bytes=entry.stored_bytes,
+            key_id=entry.key_id,
         ),
         state=CopyState.COPY_FINISHED,
         manifest_bytes=manifest_bytes,
@@ -191,4 +200,6 @@ def entry_of(segment: CatalogSegment) -> HeadEntry:
         log_crc=remote.log_crc,
         indexes_crc=remote.indexes_crc,
         epochs=remote.epochs,
+        stored_bytes=remote.stored_bytes,
+        key_id=remote.key_id,
     )

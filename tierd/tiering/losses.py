@@ -124,7 +124,7 @@ def faults(store: ObjectStore, keys: Keys, rows: Sequence[CatalogSegment]) -> di
 def fault(row: CatalogSegment, sizes: Mapping[str, int]) -> str | None:
     """What is wrong with a segment's objects, whose *sizes* by key a LIST has shown; None when they are whole."""
     wanted = {
-        ObjectKind.LOG: row.remote.size_bytes,
+        ObjectKind.LOG: row.remote.log_bytes,
         ObjectKind.INDEXES: row.remote.indexes_bytes,
         ObjectKind.MANIFEST: row.manifest_bytes,
     }

@@ -20,6 +20,7 @@ from tierd.base.ids import PartitionId, Uuid
 from tierd.config.state_files import CACHE, CATALOG, TIERER_LOCK
 from tierd.ipc.calls import Calls, Failed, failed
 from tierd.ipc.channel import Channel, ChannelClosed
+from tierd.remote.keyring import load_ring
 from tierd.remote.open import Bucket, open_store
 from tierd.remote.view import Claim, RemotePartition
 from tierd.remote.watched import WatchedStore
@@ -178,13 +179,14 @@ class Process:
     async def _configure(self, message: m.Configure) -> m.Message:
         options = message.options
         assert options.remote.url is not None
+        ring = load_ring(options.remote.encryption.key_files)
         self._lock_fd = await take_lock(options.state_dir / TIERER_LOCK, options.lock_wait_ms, self._clock)
         catalog = open_catalog(options.state_dir / CATALOG)
         plain = open_store(options.remote.url, options.remote, disk=self._disk, clock=self._clock)
         self._store = WatchedStore(plain.store, self._clock)
-        bucket = Bucket(self._store, plain.keys, plain.url)
+        bucket = Bucket(self._store, plain.keys, plain.url, ring)
         self._reader = reader = RemoteReader(
-            bucket.store, catalog, options.state_dir / CACHE, self._clock, reader_options(options)
+            bucket.store, catalog, options.state_dir / CACHE, self._clock, reader_options(options), ring
         )
         self._tierer = Tierer(
             options, self._clock, bucket, catalog, self._broker, disk=self._disk, forget=reader.forget, fatal=self.fatal

@@ -42,10 +42,16 @@ CREATE TABLE topics (
 ) WITHOUT ROWID;
 """
 
+TRANSFORMS = """
+ALTER TABLE segments ADD COLUMN stored_bytes INTEGER;
+ALTER TABLE segments ADD COLUMN key_id TEXT;
+CREATE INDEX segments_key ON segments (key_id) WHERE key_id IS NOT NULL;
+"""
+
 COLUMNS = (
     "topic_id, partition, base, segment_id, state, next_base, topic, stem, size_bytes, indexes_bytes, manifest_bytes,"
     " log_etag, indexes_etag, log_crc, indexes_crc, layout, largest_timestamp_ms, largest_timestamp_offset,"
-    " append_ms, epochs, records, owner_epoch, released_ms, due_ms"
+    " append_ms, epochs, records, owner_epoch, released_ms, due_ms, stored_bytes, key_id"
 )
 
 NO_LAYOUT = IndexLayout(
@@ -112,6 +118,8 @@ def to_row(segment: CatalogSegment) -> tuple[Any, ...]:
         segment.owner_epoch,
         segment.released_ms,
         segment.due_ms,
+        remote.stored_bytes,
+        remote.key_id,
     )
 
 
@@ -135,6 +143,8 @@ def from_row(row: tuple[Any, ...]) -> CatalogSegment:
         largest_timestamp_offset=row[17],
         append_ms=row[18],
         epochs=tuple(EpochStart(epoch, start) for epoch, start in json.loads(row[19])),
+        stored_bytes=row[24],
+        key_id=row[25],
     )
     return CatalogSegment(
         remote=remote,

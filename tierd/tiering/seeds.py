@@ -4,8 +4,10 @@ import logging
 from collections.abc import Sequence
 
 from tierd.base.errors import CorruptFile
+from tierd.remote.body import body_of
 from tierd.remote.errors import NotFound, RequestRefused
-from tierd.remote.store import ObjectStore
+from tierd.remote.manifest import parse_manifest
+from tierd.remote.open import Bucket
 from tierd.storage.epochs import EpochEntry, encode_epochs, parse_epochs
 from tierd.storage.snapshot import encode_snapshot, parse_snapshot
 from tierd.storage.view import Seed
@@ -14,31 +16,38 @@ from tierd.tiering.segments import RemoteSegment
 log = logging.getLogger(__name__)
 
 
-def seed_of(store: ObjectStore, segments: Sequence[RemoteSegment]) -> Seed:
+def seed_of(bucket: Bucket, segments: Sequence[RemoteSegment]) -> Seed:
     """At the end of *segments*, all that are committed of a partition, ascending: from the last one that has objects.
     Where these are lost or damaged the producers are, and old ones are new ones, as in Kafka. Blocking.
 
-    Raises RemoteUnavailable.
+    Raises RemoteUnavailable; KeyMissing, which is one, too.
     """
     with_objects = [segment for segment in segments if segment.size_bytes]
     if not with_objects:
         return Seed(snapshot=encode_snapshot([]), leader_epochs=encode_epochs([]))
     last = with_objects[-1]
     try:
-        return _read(store, last)
+        return _read(bucket, last)
     except (NotFound, RequestRefused, CorruptFile) as error:
         facts = {"topic": last.topic, "partition": last.part.partition, "why": str(error)}
         log.error("what the bucket knew of earlier producers is lost", extra=facts)
         return Seed(snapshot=encode_snapshot([]), leader_epochs=encode_epochs(_epochs(with_objects)))
 
 
-def _read(store: ObjectStore, last: RemoteSegment) -> Seed:
-    """Raises CorruptFile when it does not parse, and what the store raises."""
+def _read(bucket: Bucket, last: RemoteSegment) -> Seed:
+    """Raises CorruptFile when it does not parse, KeyMissing, and what the store raises."""
     snapshot, epochs = last.layout.producer_snapshot, last.layout.leader_epoch
-    raw = store.get(last.indexes_key, snapshot.start, epochs.stop)
+    raw = bucket.store.get(last.indexes_key, snapshot.start, epochs.stop)
     if len(raw) != epochs.stop - snapshot.start:
         raise CorruptFile(last.indexes_key, snapshot.start + len(raw), f"it ends here, not at {epochs.stop}")
     found = Seed(snapshot=raw[: snapshot.length], leader_epochs=raw[epochs.start - snapshot.start :])
+    if last.key_id is not None:
+        key = last.manifest_key
+        unseal = body_of(parse_manifest(bucket.store.get(key), key), bucket.ring, key).transform.restore_index
+        found = Seed(
+            snapshot=unseal(found.snapshot, last.indexes_key, snapshot.start),
+            leader_epochs=unseal(found.leader_epochs, last.indexes_key, epochs.start),
+        )
     parse_snapshot(found.snapshot, last.indexes_key)
     parse_epochs(found.leader_epochs, last.indexes_key)
     return found

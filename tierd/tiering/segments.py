@@ -15,7 +15,7 @@ from tierd.storage.view import LogSlice, TimestampOffset
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteSegment:
-    """A committed segment over offsets [base, next_base); its `.log` object is the local file byte for byte."""
+    """A committed segment over offsets [base, next_base)."""
 
     part: PartitionId
     topic: str
@@ -26,7 +26,7 @@ class RemoteSegment:
     stem: str
     """The key of its three objects without their suffix, the prefix included."""
     size_bytes: int
-    """Of the `.log` object. 0: the range is empty and no object exists."""
+    """Of the local file. 0: the range is empty and no object exists."""
     indexes_bytes: int
     log_etag: str | None
     """None when unknown (taken in from a bucket whose answer gave none): read without If-Match."""
@@ -42,6 +42,15 @@ class RemoteSegment:
     """Wall clock of the last append."""
     epochs: tuple[EpochStart, ...]
     """Leader epochs in the segment, starts clipped to `base`."""
+    stored_bytes: int | None = None
+    """Of the `.log` object when it is compressed or encrypted; None: it is the local file byte for byte."""
+    key_id: str | None = None
+    """The key under which the objects are encrypted."""
+
+    @property
+    def log_bytes(self) -> int:
+        """Of the `.log` object."""
+        return self.size_bytes if self.stored_bytes is None else self.stored_bytes
 
     @property
     def log_key(self) -> str:

@@ -28,6 +28,7 @@ from tierd.tiering.catalog import Catalog
 from tierd.tiering.claiming import Claiming, Taken
 from tierd.tiering.clockguard import ClockGuard
 from tierd.tiering.copying import Copying
+from tierd.tiering.keys import check_keys
 from tierd.tiering.lifecycle import CopyState
 from tierd.tiering.losses import Losses
 from tierd.tiering.opening import ARCHIVE, Pulse, Survey, Surveyed
@@ -85,6 +86,7 @@ class Tierer:
     async def open(self, request: OpenRequest) -> OpenReport:
         """Steps 5 of the start. Raises StartRefused; a silent bucket gives a pending claim."""
         state, options = self.state, self.state.options
+        check_keys(state.catalog, state.bucket.ring)
         for topic in request.topics:
             if not state.catalog.set_topic(topic) and topic.deleted_ms is not None:
                 state.local.tombstone_written(topic.topic_id)  # the run that wrote it ended before it could say so
@@ -103,6 +105,8 @@ class Tierer:
             taken = await self._claiming.begin()
         except (CorruptFile, RequestRefused) as error:
             raise StartRefused(f"{state.bucket.url}: what makes it an archive cannot be read: {error}") from error
+        if taken.surveyed is not None:
+            check_keys(state.catalog, state.bucket.ring)  # of what was taken in, too
         state.claim = taken.claim  # the report tells it
         self._settled(taken)
         rows = state.catalog.partitions()
@@ -307,7 +311,7 @@ class Tierer:
     async def seed(self, part: PartitionId) -> Seed:
         """Snapshot and epochs at the copied end. Raises RemoteUnavailable."""
         rows = self.state.catalog.segments(part, CopyState.COPY_FINISHED)
-        return await self.state.blocking(lambda: seed_of(self.state.bucket.store, [row.remote for row in rows]))
+        return await self.state.blocking(lambda: seed_of(self.state.bucket, [row.remote for row in rows]))
 
     # --- stop --------------------------------------------------------------------------------------------------------
     async def close(self) -> None:

@@ -2,7 +2,7 @@
 
 import logging
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -10,10 +10,13 @@ from crc32c import crc32c
 
 from tierd.base.errors import CorruptFile
 from tierd.base.logs import Doubling
+from tierd.remote.chunks import DEFAULT_CHUNK_BYTES
 from tierd.remote.errors import NotFound, PreconditionFailed
+from tierd.remote.keyring import KeyRing
 from tierd.remote.ranges import ByteRange
 from tierd.remote.store import ObjectStore
 from tierd.storage.header import CRC_START, HEADER_BYTES, BatchHeader, parse_header
+from tierd.tiering.reader.bodies import Bodies
 from tierd.tiering.reader.cache import DiskCache
 from tierd.tiering.reader.extents import Extent
 from tierd.tiering.reader.slots import ExtentName
@@ -32,6 +35,12 @@ class SegmentGone(CorruptFile):
     """The object is not there any more, or another is in its place: deleted meanwhile, or lost."""
 
 
+def memory_bytes(segment: RemoteSegment, extent: Extent) -> int:
+    """What fetching *extent* takes: of a transformed segment also the chunks that hold it, and one that is restored."""
+    length = extent.range.length
+    return length if segment.stored_bytes is None else 2 * (length + DEFAULT_CHUNK_BYTES)
+
+
 @dataclass(frozen=True, slots=True)
 class Fetched:
     """A file in the cache's directory."""
@@ -43,23 +52,32 @@ class Fetched:
 class Fetcher:
     """GETs of ranges; a bad one is fetched once more, since it may have been damaged on the way."""
 
-    def __init__(self, store: ObjectStore, cache: DiskCache, piece_bytes: int) -> None:
+    def __init__(self, store: ObjectStore, cache: DiskCache, piece_bytes: int, ring: KeyRing) -> None:
         """*piece_bytes* is the most that one GET asks for, except to reach the end of an extent."""
         self._store = store
         self._cache = cache
         self._piece_bytes = piece_bytes
+        self._bodies = Bodies(self._manifest, ring)
         self._bad = Doubling(_BAD_OBJECTS)
 
     def extent(self, segment: RemoteSegment, extent: Extent) -> Fetched:
         """Fetch *extent*, check it, write it. Raises CorruptFile, SegmentGone, RemoteUnavailable, DiskFull."""
         return self._twice(lambda: self._extent(segment, extent))
 
-    def index(self, segment: RemoteSegment, part: ByteRange, parse: Callable[[bytes], T]) -> tuple[bytes, T]:
-        """The bytes *part* of the segment's `.indexes`, and what *parse* makes of them."""
+    def indexes(
+        self, segment: RemoteSegment, parts: Sequence[ByteRange], parse: Callable[[list[bytes]], T]
+    ) -> tuple[list[bytes], T]:
+        """*parts* (ascending) of the segment's `.indexes`, with one GET, and what *parse* makes of them."""
+        span = ByteRange(parts[0].start, parts[-1].stop)
 
-        def once() -> tuple[bytes, T]:
-            raw = self._get(segment.indexes_key, segment.indexes_etag, part)
-            return raw, parse(raw)
+        def once() -> tuple[list[bytes], T]:
+            raw = self._get(segment.indexes_key, segment.indexes_etag, span)
+            stored = [(raw[part.start - span.start : part.stop - span.start], part.start) for part in parts]
+            if segment.key_id is not None:
+                transform = self._bodies.of(segment).transform
+                stored = [(transform.restore_index(one, segment.indexes_key, at), at) for one, at in stored]
+            found = [one for one, _ in stored]
+            return found, parse(found)
 
         return self._twice(once)
 
@@ -81,7 +99,7 @@ class Fetcher:
 
     def _extent(self, segment: RemoteSegment, extent: Extent) -> Fetched:
         start, stop = extent.range.start, extent.range.stop
-        data = memoryview(self._get(segment.log_key, segment.log_etag, extent.range))
+        data = memoryview(self._log(segment, extent.range))
         table = walk(data, segment.log_key, start, floor=segment.base, ceiling=segment.next_base)
         if table is None and extent.open_end and len(data) >= HEADER_BYTES:
             return self._large_batch(segment, start, data)
@@ -112,12 +130,26 @@ class Fetcher:
         at, stop = start + len(head), start + header.size_bytes
         while at < stop:
             piece = ByteRange(at, min(at + self._piece_bytes, stop))
-            data = self._get(segment.log_key, segment.log_etag, piece)
+            data = self._log(segment, piece)
             checksum = crc32c(data, checksum)
             yield memoryview(data)
             at = piece.stop
         if checksum != header.crc:
             raise CorruptFile(segment.log_key, start, "the CRC-32C of the batch does not match")
+
+    def _log(self, segment: RemoteSegment, part: ByteRange) -> bytes | bytearray:
+        """Bytes *part* of the segment; of a transformed one only the chunks that hold them are fetched."""
+        if segment.stored_bytes is None:
+            return self._get(segment.log_key, segment.log_etag, part)
+        body = self._bodies.of(segment)
+        raw = self._get(segment.log_key, segment.log_etag, body.stored_range(part))
+        return body.restore(raw, part, segment.log_key)
+
+    def _manifest(self, segment: RemoteSegment) -> bytes:
+        try:
+            return self._store.get(segment.manifest_key)
+        except NotFound as error:
+            raise SegmentGone(segment.manifest_key, 0, "the object is not in the bucket any more") from error
 
     def _get(self, key: str, etag: str | None, part: ByteRange) -> bytes:
         try:

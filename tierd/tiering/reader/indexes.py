@@ -23,7 +23,7 @@ from tierd.storage.sparse import OffsetEntries, TimeEntries
 from tierd.storage.txnindex import AbortedEntry, parse_txn_index
 from tierd.tiering.reader.cache import CacheFile, DiskCache
 from tierd.tiering.reader.extents import Boundaries
-from tierd.tiering.reader.fetch import Fetcher
+from tierd.tiering.reader.fetch import Fetcher, SegmentGone
 from tierd.tiering.segments import RemoteSegment
 
 log = logging.getLogger(__name__)
@@ -138,10 +138,18 @@ class RemoteIndexes:
             found = await self._from_file(file, parse)
             if found is not None:
                 return found
-        if segment.indexes_bytes <= self._whole_bytes:
-            files, loaded = await loop.run_in_executor(self._threads, self._fetch_whole, segment, where, parse)
-        else:
-            files, loaded = await loop.run_in_executor(self._threads, self._fetch_part, segment, part, where, parse)
+        try:
+            if segment.indexes_bytes <= self._whole_bytes:
+                files, loaded = await loop.run_in_executor(self._threads, self._fetch_whole, segment, where, parse)
+            else:
+                files, loaded = await loop.run_in_executor(self._threads, self._fetch_part, segment, part, where, parse)
+        except SegmentGone:
+            raise
+        except CorruptFile as error:
+            if segment.key_id is None or part is Part.TRANSACTION:
+                raise
+            log.warning("remote index does not decrypt, done without", extra={"object": error.where})
+            return parse(b"")
         for name, size_bytes in files:
             if self._cache.get(name) is None:
                 self._cache.add(name, size_bytes, _nothing)
@@ -165,16 +173,16 @@ class RemoteIndexes:
     def _fetch_part(
         self, segment: RemoteSegment, part: Part, where: ByteRange, parse: Callable[[bytes], _Loaded]
     ) -> tuple[list[tuple[str, int]], _Loaded]:
-        raw, loaded = self._fetcher.index(segment, where, parse)
+        (raw,), loaded = self._fetcher.indexes(segment, [where], lambda raws: parse(raws[0]))
         return [self._write(segment, part, raw)], loaded
 
     def _fetch_whole(
         self, segment: RemoteSegment, where: ByteRange, parse: Callable[[bytes], _Loaded]
     ) -> tuple[list[tuple[str, int]], _Loaded]:
-        whole = ByteRange(0, segment.indexes_bytes)
-        raw, loaded = self._fetcher.index(segment, whole, lambda raw: parse(raw[where.start : where.stop]))
         parts = [(part, at) for part, at in _parts(segment) if at is not None and at.length]
-        return [self._write(segment, part, raw[at.start : at.stop]) for part, at in parts], loaded
+        number = [at for _, at in parts].index(where)
+        raws, loaded = self._fetcher.indexes(segment, [at for _, at in parts], lambda raws: parse(raws[number]))
+        return [self._write(segment, part, raw) for (part, _), raw in zip(parts, raws, strict=True)], loaded
 
     def _write(self, segment: RemoteSegment, part: Part, raw: bytes) -> tuple[str, int]:
         name = _name(segment.segment_id, part)

@@ -16,7 +16,7 @@ from tierd.base.ids import Uuid
 from tierd.remote.ranges import ByteRange
 from tierd.tiering.reader.cache import CacheFile, DiskCache
 from tierd.tiering.reader.extents import Extent, next_extent
-from tierd.tiering.reader.fetch import Fetcher
+from tierd.tiering.reader.fetch import Fetcher, memory_bytes
 from tierd.tiering.reader.indexes import RemoteIndexes
 from tierd.tiering.reader.permits import Permits, Ticket
 from tierd.tiering.reader.slots import ExtentName, SegmentSlots, Slot
@@ -66,7 +66,7 @@ class ExtentPool:
         """Begin to download *extent*, which no slot overlaps."""
         slots = self._all(segment.segment_id)
         slot = slots.begin(extent)
-        slot.ticket = Ticket(extent.range.length, urgent)
+        slot.ticket = Ticket(memory_bytes(segment, extent), urgent)
         self._run(slot, self._download(segment, slots, slot, extent, slot.ticket))
         return slot
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from tierd.base.clock import Clock
 from tierd.base.errors import CorruptFile, TierdError
 from tierd.base.ids import PartitionId, Uuid
+from tierd.remote.keyring import NO_KEYS, KeyRing
 from tierd.remote.store import ObjectStore
 from tierd.storage.view import EMPTY_SLICE, AbortedTxn, FileSpan, LogSlice, TimestampOffset
 from tierd.tiering.reader.aborted import TxnSegments, collect
@@ -63,6 +64,7 @@ class RemoteReader:
         directory: Path,
         clock: Clock,
         options: ReaderOptions | None = None,
+        ring: KeyRing = NO_KEYS,
     ) -> None:
         """Keeps its files in *directory*, which is its own; what an earlier run left there is used again."""
         self._options = options = options or ReaderOptions()
@@ -70,7 +72,7 @@ class RemoteReader:
         self._clock = clock
         self._threads = ThreadPoolExecutor(options.threads + 2, "tierd-read")
         self._cache = DiskCache(directory, options.cache_bytes, options.open_files, self._threads)
-        fetcher = Fetcher(store, self._cache, options.range_bytes)
+        fetcher = Fetcher(store, self._cache, options.range_bytes, ring)
         self._indexes = RemoteIndexes(
             fetcher,
             self._cache,

@@ -1,4 +1,4 @@
-"""DescribeCluster and DescribeTopicPartitions."""
+"""DescribeCluster, DescribeQuorum and DescribeTopicPartitions."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -44,6 +44,31 @@ def test_there_are_no_controllers_to_speak_to(client: Client) -> None:
     for kind, error in ((2, ErrorCode.MISMATCHED_ENDPOINT_TYPE), (7, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)):
         answer = client.call(CLUSTER, 2, endpoint_type=kind)
         assert (answer.error_code, answer.brokers) == (error, ())
+
+
+def quorum(client: Client, version: int, *asked: tuple[str, int]) -> Any:
+    topics = [{"topic_name": name, "partitions": [{"partition_index": number}]} for name, number in asked]
+    return client.call(ApiKey.DESCRIBE_QUORUM, version, topics=topics)
+
+
+@pytest.mark.parametrize("version", range(3))
+def test_the_quorum_is_one_node(broker: Running, client: Client, version: int) -> None:
+    answer = quorum(client, version, ("__cluster_metadata", 0))
+    (topic,) = answer.topics
+    (part,) = topic.partitions
+    assert (answer.error_code, topic.topic_name, part.error_code) == (0, "__cluster_metadata", 0)
+    assert (part.leader_id, [voter.replica_id for voter in part.current_voters], part.observers) == (1, [1], ())
+    if version >= 2:
+        (node,) = answer.nodes
+        (listener,) = node.listeners
+        assert (node.node_id, listener.name, listener.host, listener.port) == (1, "PLAINTEXT", *broker.address)
+
+
+@pytest.mark.parametrize("asked", [[("a", 0)], [("__cluster_metadata", 1)], [("a", 0), ("__cluster_metadata", 0)]])
+def test_nothing_else_has_a_quorum(client: Client, asked: list[tuple[str, int]]) -> None:
+    answer = quorum(client, 1, *asked)
+    codes = [part.error_code for topic in answer.topics for part in topic.partitions]
+    assert (answer.error_code, codes) == (0, [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * len(asked))
 
 
 def described(client: Client, *names: str, limit: int = 2000, after: Any = None) -> Any:

@@ -211,6 +211,9 @@ def _topics() -> Iterator[Case]:
     )
     one_by_id = {"topics": [by_id[1], unknown], "timeout": 5000}
     yield Case(ApiKey.DELETE_TOPICS, one_by_id, [[topic(Op.DESCRIBE, T2)], [topic(Op.WRITE, T2)]], note="by id")
+    one_by_both = {"topics": [{"name": "nowhere", "topic_id": IdOf(T2)}], "timeout": 5000}
+    rights = [topic(Op.DELETE, "nowhere"), topic(Op.DESCRIBE, T2)]
+    yield Case(ApiKey.DELETE_TOPICS, one_by_both, [rights], note="by name and id")
     more = {
         "topics": [{"name": name, "count": 2, "assignments": None} for name in (T1, T2)],
         "timeout": 5000,
@@ -349,6 +352,8 @@ def _cluster() -> Iterator[Case]:
     yield Case(ApiKey.DESCRIBE_CLUSTER, asked, _each(cluster, Op.DESCRIBE, Op.ALTER, Op.CREATE, Op.ALL))
     described = _each(cluster, Op.DESCRIBE, Op.ALTER, Op.CREATE)
     yield Case(ApiKey.DESCRIBE_LOG_DIRS, {"topics": ()}, described)
+    quorum = [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
+    yield Case(ApiKey.DESCRIBE_QUORUM, {"topics": quorum}, described, version=1)
     moved = [{"path": "/nowhere", "topics": [{"name": T1, "partitions": [0]}]}]
     yield Case(ApiKey.ALTER_REPLICA_LOG_DIRS, {"dirs": moved}, _each(cluster, Op.ALTER, Op.DESCRIBE))
     assigned = [{"name": T1, "partitions": [{"partition_index": 0, "replicas": None}]}]

@@ -6,7 +6,7 @@ groups/admin.py and transactions/handlers.py. What is served in which versions s
 
 from collections.abc import Callable
 
-from tierd.broker.cluster_apis import DescribeCluster, DescribeTopicPartitions
+from tierd.broker.cluster_apis import DescribeCluster, DescribeQuorum, DescribeTopicPartitions
 from tierd.broker.config_apis import AlterConfigs, DescribeConfigs
 from tierd.broker.create_partitions import CreatePartitions
 from tierd.broker.directory_apis import (
@@ -119,6 +119,7 @@ def _of_the_node(parts: Parts, cluster_id: str, advertised: Advertised) -> _Hand
         ApiKey.DESCRIBE_LOG_DIRS: DescribeLogDirs(partitions, moves, with_remote=settings.log_dirs_with_remote),
         ApiKey.ALTER_REPLICA_LOG_DIRS: AlterReplicaLogDirs(partitions, moves),
         ApiKey.ALTER_PARTITION_REASSIGNMENTS: AlterPartitionReassignments(partitions, node_id),
+        ApiKey.DESCRIBE_QUORUM: DescribeQuorum(node_id=node_id, advertised=advertised),
         ApiKey.ELECT_LEADERS: ElectLeaders(partitions),
         ApiKey.LIST_CONFIG_RESOURCES: ListConfigResources(partitions, node_id),
         ApiKey.LIST_PARTITION_REASSIGNMENTS: ListPartitionReassignments(),

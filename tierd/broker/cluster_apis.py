@@ -1,4 +1,4 @@
-"""DescribeCluster and DescribeTopicPartitions: what today's clients ask instead of Metadata."""
+"""DescribeCluster and DescribeTopicPartitions: what today's clients ask instead of Metadata. DescribeQuorum beside."""
 
 from collections.abc import Collection
 from typing import Any, Final
@@ -14,6 +14,7 @@ from tierd.wire.header import RequestHeader
 Fields = dict[str, object]
 
 _BROKERS, _CONTROLLERS = 1, 2
+_METADATA: Final = "__cluster_metadata"
 _MOST_PARTITIONS: Final = 2_000
 """In one answer; more come after its cursor. Kafka: max.request.partition.size.limit."""
 
@@ -42,6 +43,42 @@ class DescribeCluster:
             "controller_id": self._node_id,
             "brokers": [broker],
             "cluster_authorized_operations": shown,
+        }
+
+
+class DescribeQuorum:
+    """A quorum of one node, as a Kafka that is broker and controller in one has it; but there is no metadata log, so
+    that its offsets are 0."""
+
+    def __init__(self, *, node_id: int, advertised: Advertised) -> None:
+        self._node_id = node_id
+        self._advertised = advertised
+
+    async def __call__(self, header: RequestHeader, request: Any) -> Fields:
+        asked = [(row.topic_name, [part.partition_index for part in row.partitions]) for row in request.topics]
+        if asked != [(_METADATA, [0])]:
+            rows = [{"topic_name": name, "partitions": [_no_quorum(n) for n in numbers]} for name, numbers in asked]
+            return {"error_code": ErrorCode.NONE, "error_message": "", "topics": rows}
+        host, port = self._advertised(header.session.listener)
+        listener = {"name": header.session.listener, "host": host, "port": port}
+        return {
+            "error_code": ErrorCode.NONE,
+            "error_message": "",
+            "topics": [{"topic_name": _METADATA, "partitions": [self._quorum()]}],
+            "nodes": [{"node_id": self._node_id, "listeners": [listener]}],
+        }
+
+    def _quorum(self) -> Fields:
+        voter = {"replica_id": self._node_id, "log_end_offset": 0}
+        return {
+            "partition_index": 0,
+            "error_code": ErrorCode.NONE,
+            "error_message": "",
+            "leader_id": self._node_id,
+            "leader_epoch": 1,
+            "high_watermark": 0,
+            "current_voters": [voter],
+            "observers": (),
         }
 
 
@@ -90,6 +127,10 @@ class DescribeTopicPartitions:
             limit -= len(shown)
             first = 0
         return {"topics": rows, "next_cursor": None}
+
+
+def _no_quorum(partition: int) -> Fields:
+    return {"partition_index": partition, "error_code": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "leader_id": 0}
 
 
 _NO_ELR: Final[Fields] = {"eligible_leader_replicas": (), "last_known_elr": ()}

@@ -95,6 +95,9 @@ class CreateTopics:
         }
 
 
+_BOTH = "You may not specify both topic name and topic id."
+
+
 class DeleteTopics:
     """The handler of the DeleteTopics API."""
 
@@ -109,6 +112,10 @@ class DeleteTopics:
     async def __call__(self, header: RequestHeader, request: Any) -> dict[str, object]:
         rows = []
         for name, topic_id in _wanted(request):
+            if (name is None) is (topic_id is None):  # rights are asked for by one of them, the other would be deleted
+                why = "Neither topic name nor id were specified." if name is None else _BOTH
+                rows.append(_deleted(name, topic_id, ErrorCode.INVALID_REQUEST, why))
+                continue
             topic = self._find(name, topic_id)
             if topic is None:
                 code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic_id is None else ErrorCode.UNKNOWN_TOPIC_ID

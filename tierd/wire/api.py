@@ -55,6 +55,7 @@ class ApiKey(IntEnum):
     ALTER_CLIENT_QUOTAS = 49
     DESCRIBE_USER_SCRAM_CREDENTIALS = 50
     ALTER_USER_SCRAM_CREDENTIALS = 51
+    DESCRIBE_QUORUM = 55
     DESCRIBE_CLUSTER = 60
     CONSUMER_GROUP_HEARTBEAT = 68
     CONSUMER_GROUP_DESCRIBE = 69
@@ -124,6 +125,7 @@ API: Final[dict[int, Versions]] = {
     ApiKey.OFFSET_DELETE: Versions(0, 0, NEVER),
     ApiKey.DESCRIBE_CLIENT_QUOTAS: Versions(0, 1, 1),
     ApiKey.ALTER_CLIENT_QUOTAS: Versions(0, 1, 1),
+    ApiKey.DESCRIBE_QUORUM: Versions(0, 2, 0),
     ApiKey.DESCRIBE_CLUSTER: Versions(0, 2, 0),
     ApiKey.CONSUMER_GROUP_HEARTBEAT: Versions(0, 1, 0),
     ApiKey.CONSUMER_GROUP_DESCRIBE: Versions(0, 1, 0),

@@ -15,6 +15,7 @@ def table() -> dict[ApiKey, Guard]:
     describe, alter = Operation.DESCRIBE, Operation.ALTER
     return {
         ApiKey.DESCRIBE_CLUSTER: describe_cluster,
+        ApiKey.DESCRIBE_QUORUM: whole(describe, _WHOLE),
         ApiKey.DESCRIBE_LOG_DIRS: whole(describe, {"error_code": CLUSTER_DENIED, "results": ()}),
         ApiKey.ALTER_REPLICA_LOG_DIRS: alter_replica_log_dirs,
         ApiKey.ALTER_PARTITION_REASSIGNMENTS: alter_reassignments,

@@ -147,6 +147,8 @@ class TopicGuards:
 
     def _undeletable(self, asking: Asking, name: str | None, topic_id: Any) -> Fields | None:
         denied: Fields = {"name": name, "topic_id": topic_id, "error_code": TOPIC_DENIED, "error_message": None}
+        if name is not None and topic_id is not None:
+            return None  # refused whatever the rights
         if name is None:
             topic = None if topic_id is None else self._partitions.topic_by_id(Uuid(topic_id.bytes))
             if topic is None or asking.topic(Operation.DELETE, topic.name):

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import SecretStr
 
-from tierd.config.kinds import BYTES, MILLIS, Choice, Number, Switch, Text, Words
+from tierd.config.kinds import BYTES, INT_MAX, MILLIS, Choice, Number, Switch, Text, Words
 from tierd.config.places import Address, HostPort, Place, Secret
 from tierd.config.section import Section, Setting
 from tierd.config.topic import GIB, KIB, MIB
@@ -200,6 +200,14 @@ class Listener(Endpoint):
             "Connections at a time, over all listeners; one more is closed at once.",
         ),
     ] = 10_000
+    max_connections_per_ip: Annotated[
+        int,
+        Setting(
+            "listener.max.connections.per.ip",
+            Number(1, INT_MAX),
+            "Connections at a time from one address, over all listeners; one more is closed at once.",
+        ),
+    ] = INT_MAX
     max_frame_bytes: Annotated[
         int,
         Setting(

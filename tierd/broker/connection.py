@@ -45,7 +45,6 @@ class Connection:
         "_close_when_sent",
         "_frame_held",
         "_host",
-        "_out",
         "_pause_s",
         "_reading",
         "_resting",
@@ -59,6 +58,7 @@ class Connection:
         "fetched",
         "incoming",
         "open",
+        "outgoing",
         "peer",
         "produced",
         "serve",
@@ -73,7 +73,7 @@ class Connection:
         self.session = session
         self._host = host
         self.serve = serve
-        self.incoming, self._out = self._sides(sock, max_frame_bytes)
+        self.incoming, self.outgoing = self._sides(sock, max_frame_bytes)
         self._task: asyncio.Task[Reply | None] | None = None
         self._warming = self._reading = self._writing = False
         self._turn_over = self._close_when_sent = self._frame_held = False
@@ -99,7 +99,7 @@ class Connection:
     @property
     def busy(self) -> bool:
         """A request is in work or an answer on its way."""
-        return self._task is not None or self._warming or bool(self._out.items)
+        return self._task is not None or self._warming or bool(self.outgoing.items)
 
     @property
     def waiting(self) -> bool:
@@ -114,7 +114,7 @@ class Connection:
     @property
     def moved_bytes(self) -> int:
         """Received and sent."""
-        return self.incoming.received_bytes + self._out.sent_bytes
+        return self.incoming.received_bytes + self.outgoing.sent_bytes
 
     def fileno(self) -> int:
         return self._sock.fileno()
@@ -135,7 +135,7 @@ class Connection:
         if self._task is not None:
             self._task.cancel()
         if not self._warming:
-            self._out.drop()
+            self.outgoing.drop()
         self._sock.close()
         self.incoming.frames.discard()
         self._host.closed(self)
@@ -176,7 +176,7 @@ class Connection:
             self._host.room_left()
 
     def _readable(self) -> None:
-        if self._task is not None or self._warming or self._out.items:
+        if self._task is not None or self._warming or self.outgoing.items:
             self._look_for_end()
             return
         if self._turn_over:
@@ -232,7 +232,7 @@ class Connection:
             self._handle_frames()
             settled = True
         except BadFrame as error:
-            log.warning("bad request, connection closed", extra={"peer": self.peer, "why": str(error)})
+            self._host.bad_request(self, error)
         except CloseQuietly:
             pass
         except OSError as error:
@@ -279,14 +279,14 @@ class Connection:
             self._flush(ready)
             ready.clear()
         if isinstance(answer, (bytes, list)):
-            state = self._out.send(answer)
+            state = self.outgoing.send(answer)
             return (state is Pumped.DONE and not self._writing) or self._sent(state)
         self._task = self._host.loop.create_task(answer)
         self._task.add_done_callback(self._answered)
         return False
 
     def _flush(self, ready: list[bytes]) -> None:
-        state = self._out.send(ready[0] if len(ready) == 1 else b"".join(ready))
+        state = self.outgoing.send(ready[0] if len(ready) == 1 else b"".join(ready))
         if state is not Pumped.DONE:
             self._sent(state)
 
@@ -313,7 +313,7 @@ class Connection:
             release(reply)
             return
         try:
-            if reply is not None and not self._sent(self._out.send(reply)):
+            if reply is not None and not self._sent(self.outgoing.send(reply)):
                 return
         except OSError as error:
             self._gone(error)
@@ -324,13 +324,13 @@ class Connection:
     def _failed(self, error: BaseException) -> None:
         self.close()
         if isinstance(error, BadFrame):
-            log.warning("bad request, connection closed", extra={"peer": self.peer, "why": str(error)})
+            self._host.bad_request(self, error)
         elif not isinstance(error, CloseQuietly):
             self._host.loop.call_exception_handler({"message": f"request of {self.peer} failed", "exception": error})
 
     def _writable(self) -> None:
         try:
-            if self._sent(self._out.pump()):
+            if self._sent(self.outgoing.pump()):
                 self._go_on()
         except OSError as error:
             self._gone(error)
@@ -363,10 +363,10 @@ class Connection:
         """Watch for what is needed to go on sending; True when all is sent."""
         self._write(state is Pumped.FULL)
         if state is Pumped.COLD:
-            read = self._out.cold()
+            read = self.outgoing.cold()
             self._warming = True
             future = self._host.loop.run_in_executor(self._host.readers, read.run)
-            future.add_done_callback(lambda done: self._warmed(done, lambda: self._out.warmed(read)))
+            future.add_done_callback(lambda done: self._warmed(done, lambda: self.outgoing.warmed(read)))
         return state is Pumped.DONE
 
     def _warmed(self, done: Awaitable[None], accept: Callable[[], None]) -> None:
@@ -374,7 +374,7 @@ class Connection:
         self._warming = False
         error = None if done.cancelled() else done.exception()
         if not self.open:
-            self._out.drop()
+            self.outgoing.drop()
             return
         if error is not None:
             self._gone(error if isinstance(error, OSError) else OSError(str(error)))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from tierd.broker.room import Room
 from tierd.broker.sending import ReadFailed
+from tierd.wire.errors import BadFrame
 
 if TYPE_CHECKING:
     from tierd.broker.connection import Connection
@@ -38,6 +39,9 @@ class Host(Protocol):
     def room_left(self) -> None:
         """Others may go on now."""
 
+    def bad_request(self, connection: "Connection", error: BadFrame) -> None:
+        """It is closed for what it has sent."""
+
     def closed(self, connection: "Connection") -> None: ...
 
     def read_failed(self, error: ReadFailed) -> None:
@@ -60,6 +64,8 @@ class Swept:
     """What had been received then."""
     api_key: int | None = None
     """Of the request that came last; None before it, and before its client is authenticated."""
+    held_to: int = 0
+    """Which quotas it was held to when it first asked for something that they limit; bits of `throttle`."""
     work: object = None
     """What the answer was waited for from."""
     work_ms: int = 0

@@ -144,6 +144,12 @@ class Outgoing:
     def warmed(self, read: ColdRead) -> None:
         self._warm = read.position + read.length
 
+    @property
+    def held_bytes(self) -> int:
+        """Memory that waits to be sent, beside what is in files; of what was sent in part, all of it."""
+        whole = [item.obj if type(item) is memoryview else item for item in self.items]
+        return sum([len(item) for item in whole if isinstance(item, bytes)])
+
     def drop(self) -> None:
         """Forget everything; slices are released."""
         for item in self.items:

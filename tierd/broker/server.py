@@ -7,6 +7,7 @@ import ssl
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Executor
 from dataclasses import replace
+from typing import NamedTuple
 
 from tierd.base import descriptors
 from tierd.base.clock import Clock
@@ -15,6 +16,7 @@ from tierd.broker.connection import Connection, Serve
 from tierd.broker.counters import Counters
 from tierd.broker.entrances import PLAIN, Door, Entrance
 from tierd.broker.host import Sock
+from tierd.broker.refusals import Addresses, Refusals
 from tierd.broker.room import Room
 from tierd.broker.sasl.gate import SaslGate
 from tierd.broker.sasl.mechanisms import SaslSide
@@ -25,6 +27,7 @@ from tierd.broker.tls.connection import TlsConnection
 from tierd.broker.tls.handshakes import Handshakes, of_certificate, why
 from tierd.broker.waits import Wait, Waits
 from tierd.config.listeners import Listener
+from tierd.wire.errors import BadFrame
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +67,9 @@ class Server:
         self._letting_in = False
         self._trimmed_s = -_TRIM_EVERY_S
         self._doors: list[Door] = []
-        self._handshakes = Handshakes(self._handshake_failed)
+        self._addresses = Addresses(limits.max_connections_per_ip)
+        self._refusals = Refusals(clock)
+        self._handshakes = Handshakes(self._handshake_failed, self._refusals)
         self.audit: Audit | None = None
         """Told of certificates that were refused, if somebody wants to know."""
         self._sweeper: asyncio.TimerHandle | None = None
@@ -143,8 +148,13 @@ class Server:
             self._letting_in = True
             self.loop.call_soon(self._let_in)
 
+    def bad_request(self, connection: Connection, error: BadFrame) -> None:
+        self.counters.bad_requests += 1
+        self._refusals.say(logging.WARNING, "bad request, connection closed", peer=connection.peer, why=str(error))
+
     def closed(self, connection: Connection) -> None:
         self._connections.pop(connection, None)
+        self._addresses.leave(connection.session.host)
         self.room.leave(connection)
         self.room_left()
         if self._emptied is not None and not self._connections:
@@ -158,9 +168,9 @@ class Server:
     def _welcome(self, sock: socket.socket, host: str, port: int, entrance: Entrance) -> None:
         self.accepted += 1
         peer = f"{host}:{port}"
-        if len(self._connections) + len(self._handshakes) >= self._most:
+        if (limit := self._limit_reached(host)) is not None:
             self.refused += 1
-            log.warning("connection refused, too many", extra={"peer": peer, "limit": self._most})
+            self._refusals.say(logging.WARNING, "connection refused, too many", peer=peer, limit=limit)
             sock.close()
             return
         sock.setblocking(False)
@@ -175,6 +185,12 @@ class Server:
 
         self._handshakes.begin(sock, entrance.tls, peer, self._clock.monotonic_ms(), done)
 
+    def _limit_reached(self, host: str) -> int | None:
+        """Which limit lets nobody in any more; None: one more from *host* has entered."""
+        if len(self._connections) + len(self._handshakes) >= self._most:
+            return self._most
+        return None if self._addresses.enter(host) else self._limits.max_connections_per_ip
+
     def _connect(self, kind: type[Connection], sock: Sock, peer: str, session: Session, sasl: SaslSide | None) -> None:
         most = self._limits.max_frame_bytes
         if sasl is None:
@@ -188,6 +204,7 @@ class Server:
 
     def _handshake_failed(self, peer: str, error: OSError | ValueError, times: int | None) -> None:
         self.counters.handshakes_failed += 1
+        self._addresses.leave(peer.rpartition(":")[0])
         if self.audit is not None and times is not None and of_certificate(error):
             session = Session(host=peer.rpartition(":")[0], tls=True)
             self.audit.authentication_failed(session, None, why(error), times)
@@ -195,20 +212,32 @@ class Server:
     def _sweep(self) -> None:
         """Close who was silent too long, and whose request comes too slowly while others wait for room."""
         now_ms = self._clock.monotonic_ms()
+        self._refusals.sum_up()
         self._handshakes.sweep(now_ms)
-        self._sweep_some(iter(list(self._connections)), now_ms, [])
+        self._sweep_some(iter(list(self._connections)), now_ms, _Seen([], {}))
 
-    def _sweep_some(self, left: Iterator[Connection], now_ms: int, waits: list[Wait]) -> None:
+    def _sweep_some(self, left: Iterator[Connection], now_ms: int, seen: "_Seen") -> None:
         """Some in a turn: ten thousand at once would be felt."""
         for number, connection in enumerate(left, 1):
             if connection.open:
                 self._look_at(connection, now_ms)
-            waits += _waits(connection, now_ms)
+            seen.waits.extend(_waits(connection, now_ms))
+            if connection.open and (held_bytes := connection.outgoing.held_bytes):
+                seen.unsent[connection] = held_bytes
             if number == SWEPT_A_TURN:
-                self._sweeper = self.loop.call_later(0, self._sweep_some, left, now_ms, waits)
+                self._sweeper = self.loop.call_later(0, self._sweep_some, left, now_ms, seen)
                 return
-        self._waits.look(waits)
+        self._waits.look(seen.waits)
+        self._bound(seen.unsent)
         self._sweeper = self.loop.call_later(SWEEP_S, self._sweep)
+
+    def _bound(self, unsent: dict[Connection, int]) -> None:
+        """Answers that nobody takes may have as much memory as requests have; who holds most of it goes first."""
+        over_bytes = sum(unsent.values()) - self.room.bound_bytes
+        for connection in sorted(unsent, key=lambda one: -unsent[one]) if over_bytes > 0 else ():
+            if over_bytes > 0 and connection.open:
+                self._close(connection, "answers that are not taken need too much memory")
+                over_bytes -= unsent[connection]
 
     def _look_at(self, connection: Connection, now_ms: int) -> None:
         swept = connection.swept
@@ -246,8 +275,16 @@ class Server:
         return False
 
     def _close(self, connection: Connection, why: str) -> None:
-        log.info("connection closed", extra={"peer": connection.peer, "why": why})
+        self._refusals.say(logging.INFO, "connection closed", peer=connection.peer, why=why)
         connection.close()
+
+
+class _Seen(NamedTuple):
+    """What one sweep has found."""
+
+    waits: list[Wait]
+    unsent: dict[Connection, int]
+    """Bytes of answers that their clients have not taken yet."""
 
 
 def _waits(connection: Connection, now_ms: int) -> Iterator[Wait]:

@@ -105,6 +105,29 @@ def test_a_producer_that_is_too_fast_is_told_and_waits(broker: Running, version:
             assert ms(other.call(ApiKey.METADATA, 9, topics=()).throttle_time) == 0
 
 
+@pytest.mark.parametrize("acks", [0, -1])
+def test_a_producer_that_comes_anew_keeps_the_pause_that_it_was_told(broker: Running, acks: int) -> None:
+    with Client(broker.address) as client, Client(broker.address) as other:
+        client.create("t")
+        alter(client, USER, producer_byte_rate=1000)
+        fields = {"transactional_id": None, "acks": acks, "timeout": 5000}
+        data = [{"name": "t", "partition_data": [{"index": 0, "records": batch(1, size=1500)}]}]
+        begun = time.monotonic()
+        client.send(ApiKey.PRODUCE, 9, **fields, topic_data=data)
+        if acks:
+            assert ms(client.answer(ApiKey.PRODUCE, 9).throttle_time) > 500
+        while other.list_offsets("t", -1).offset < 1:  # nobody else waits, nor does anything else
+            pass
+        with Client(broker.address) as anew:
+            anew.send(ApiKey.PRODUCE, 9, **fields, topic_data=data)
+            if acks:
+                anew.answer(ApiKey.PRODUCE, 9)
+            else:
+                anew.list_offsets("t", -1)
+            assert time.monotonic() - begun >= 0.5
+        assert broker.log("t").log_end == 2
+
+
 def test_a_producer_that_wants_no_answer_waits_as_well(broker: Running) -> None:
     with Client(broker.address) as client:
         client.create("t")

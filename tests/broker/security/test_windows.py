@@ -25,6 +25,16 @@ def test_after_the_pause_the_rate_is_what_was_allowed(amount: int) -> None:
     assert amount * 1000 / (10_000 + pause_ms) == pytest.approx(1000, rel=1e-3)
 
 
+def test_what_is_owed_is_what_is_left_of_the_pause() -> None:
+    windows = Windows(WINDOWS, MS)
+    assert windows.owed_ms(1000, 0) == 0
+    assert windows.add(12_000, 1000, 0) == 2000
+    assert windows.owed_ms(1000, 0) == 2000
+    assert windows.owed_ms(1000, 10_500) == pytest.approx(1500, abs=1)  # rounded up
+    assert windows.owed_ms(1000, 11_000) == 0  # forgotten
+    assert windows.add(1000, 1000, 11_000) == 0
+
+
 def test_old_windows_are_forgotten() -> None:
     windows = Windows(WINDOWS, MS)
     windows.add(1_000_000, 1, 0)

@@ -88,6 +88,17 @@ class Quotas:
         pause_ms = windows.add(amount, limit.per_s, self._clock.monotonic_ms())
         return min(pause_ms, self._window_ms) if key is Key.REQUESTS else pause_ms
 
+    def owed_ms(self, key: Key, session: Session, client_id: str | None) -> int:
+        """How long a client still has to pause for what it has used of *key*; never longer than its windows."""
+        if key not in self._in_force:
+            return 0
+        asked = key, session.principal.name, client_id or ""
+        limit, windows = self._known.get(asked) or self._learn(asked)
+        if limit is None or windows is None:
+            return 0
+        longest_ms = self._window_ms if key is Key.REQUESTS else round(self._span_s * 1000)
+        return min(windows.owed_ms(limit.per_s, self._clock.monotonic_ms()), longest_ms)
+
     def most(self, key: Key, session: Session, client_id: str | None) -> int | None:
         """How much at once is no more than the windows together allow; None: there is no limit."""
         limit = self._limit(key, session, client_id)

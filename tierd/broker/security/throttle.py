@@ -1,9 +1,11 @@
 """Quotas at work: what each request uses, the pause that its answer names, and that its connection keeps.
 
 As in Kafka since 2.0 the answer goes out at once and says `throttle_time_ms`; until then nothing more is read from the
-connection. Unlike in Kafka, a Fetch that is too much is still answered with its records: they were read already.
+connection. Unlike in Kafka, a Fetch that is too much is still answered with its records: they were read already; and
+who comes anew before its pause is over waits for the rest of it: a pause is the client's, not the connection's.
 """
 
+import asyncio
 import functools
 import struct
 from collections.abc import Callable, Coroutine, Generator
@@ -26,6 +28,8 @@ from tierd.wire.schema import shapes
 _I32: Final = struct.Struct(">i")
 _LIMITS: Final = struct.Struct(">ii")  # Fetch: min bytes, max bytes
 _PRODUCE, _FETCH, _API_VERSIONS = int(ApiKey.PRODUCE), int(ApiKey.FETCH), int(ApiKey.API_VERSIONS)
+_LIMITED: Final = {_PRODUCE: Key.PRODUCED, _FETCH: Key.FETCHED}
+_BITS: Final = {Key.PRODUCED: 1, Key.FETCHED: 2, Key.REQUESTS: 4}
 _FETCH_WITHOUT_REPLICA = 15
 _ERROR_BYTES: Final = 2
 _PERCENT_OF_A_SECOND: Final = 100.0
@@ -43,6 +47,9 @@ class Throttle:
         if not self._quotas.any:
             return self._serve(frame, connection)
         header, position = parse_request_header(frame, connection.session)
+        if (owed_ms := self._owed_ms(header, connection)) > 0:
+            connection.hold_frame()
+            return self._later(owed_ms, frame, connection)
         if header.api_key == _FETCH and not frame.readonly and is_served(_FETCH, header.version):
             self._narrow(header, frame, position)
         used = _Used(header, connection, len(frame), self._debt_ms(header))
@@ -52,6 +59,22 @@ class Throttle:
         if answer is None or isinstance(answer, (bytes, list)):
             return self._answered(used, answer)
         return _Timed(answer, used, self._answered)
+
+    def _owed_ms(self, header: RequestHeader, connection: Connection) -> int:
+        """What is left of the pause that this client was told on another connection; asked once for each quota."""
+        key = _LIMITED.get(header.api_key, Key.REQUESTS)
+        bit = _BITS[key]
+        if connection.swept.held_to & bit or header.api_key == _API_VERSIONS:
+            return 0
+        connection.swept.held_to |= bit
+        return self._quotas.owed_ms(key, header.session, header.client_id)
+
+    async def _later(self, owed_ms: int, frame: memoryview, connection: Connection) -> Reply | None:
+        self._counters.throttled += 1
+        self._counters.throttled_ms += owed_ms
+        await asyncio.sleep(owed_ms / 1000)
+        answer = self(frame, connection)
+        return await answer if asyncio.iscoroutine(answer) else answer
 
     def _debt_ms(self, header: RequestHeader) -> int:
         """How long nothing more may be made or removed, before the request that asks for it."""
@@ -134,7 +157,13 @@ class _Timed(Coroutine[Any, Any, Reply | None]):
         return self._answer
 
     def __await__(self) -> Generator[Any, Any, Reply | None]:
-        return (yield from self._answer.__await__())
+        return self  # an iterator with `send` and `throw` is all that `await` asks for
+
+    def __iter__(self) -> "_Timed":
+        return self
+
+    def __next__(self) -> Any:
+        return self.send(None)
 
     def _step(self, step: Callable[..., Any], *values: Any) -> Any:
         begun = perf_counter()

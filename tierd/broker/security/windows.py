@@ -24,16 +24,23 @@ class Windows:
     def add(self, amount: float, most_per_s: float, now_ms: int) -> int:
         """How long nothing more may come until the rate is down at *most_per_s*, in ms; 0: it is below."""
         samples = self._samples
-        if samples and samples[0][0] <= now_ms - self._kept_ms:
-            self._forget(now_ms - self._kept_ms)
+        self._forget(now_ms - self._kept_ms)
         if samples and now_ms - samples[-1][0] < self._window_ms:
             samples[-1][1] += amount
         else:
             samples.append([now_ms, amount])
         self._total += amount
+        return self._pause_ms(most_per_s, now_ms)
+
+    def owed_ms(self, most_per_s: float, now_ms: int) -> int:
+        """The same for what was added before."""
+        self._forget(now_ms - self._kept_ms)
+        return self._pause_ms(most_per_s, now_ms)
+
+    def _pause_ms(self, most_per_s: float, now_ms: int) -> int:
         if self._total * 1000 <= most_per_s * self._least_span_ms:
             return 0
-        span_ms = max(now_ms - samples[0][0], self._least_span_ms)
+        span_ms = max(now_ms - self._samples[0][0], self._least_span_ms)
         rate = self._total * 1000 / span_ms
         return math.ceil(min((rate - most_per_s) / most_per_s * span_ms, _LONGEST_MS)) if rate > most_per_s else 0
 
@@ -41,8 +48,8 @@ class Windows:
         samples = self._samples
         while samples and samples[0][0] <= expired_ms:
             self._total -= samples.popleft()[1]
-        if not samples:
-            self._total = 0.0  # what rounding has left
+            if not samples:
+                self._total = 0.0  # what rounding has left
 
 
 class Bucket:

@@ -14,9 +14,8 @@ from typing import Final
 
 from tierd.base.logs import Doubling
 from tierd.base.session import Principal
+from tierd.broker.refusals import Refusals
 from tierd.broker.tls.contexts import TlsSide
-
-log = logging.getLogger(__name__)
 
 HANDSHAKE_MS: Final = 10_000
 """Who has not finished by then is closed."""
@@ -36,9 +35,10 @@ class Handshake:
 class Handshakes:
     """Loop thread only. Sockets are theirs until `done` gets them."""
 
-    def __init__(self, failed: Callable[[str, OSError | ValueError, int | None], None]) -> None:
+    def __init__(self, failed: Callable[[str, OSError | ValueError, int | None], None], refusals: Refusals) -> None:
         """*failed* counts; it gets peer, error, and how often when that is to be said."""
         self._failed = failed
+        self._refusals = refusals
         self._failures = Doubling()  # clients that fail try again many times a second
         self._loop: asyncio.AbstractEventLoop
         self._open: dict[Handshake, None] = {}
@@ -118,8 +118,8 @@ class Handshakes:
         times = self._failures.failed((peer.rpartition(":")[0], why(error)))
         self._failed(peer, error, times)
         if times is not None:
-            facts = {"peer": peer, "why": why(error), "times": times}
-            log.warning("TLS handshake failed, connection closed", extra=facts)
+            event = "TLS handshake failed, connection closed"
+            self._refusals.say(logging.WARNING, event, peer=peer, why=why(error), times=times)
 
 
 def of_certificate(error: OSError | ValueError) -> bool:

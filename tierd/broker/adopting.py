@@ -2,12 +2,18 @@
 
 import logging
 from collections.abc import Container, Iterable, Iterator, Mapping
+from pathlib import Path
 
-from tierd.base.errors import StartRefused
-from tierd.broker.registry import TopicRow
+from tierd.base.errors import CorruptFile, StartRefused
+from tierd.base.ids import PartitionId, TopicPartition
+from tierd.broker.homes import Homes
+from tierd.broker.registry import Registry, TopicRow
 from tierd.config.resolve import is_internal
+from tierd.storage.checkpoints import parse_checkpoint
 from tierd.storage.directory import LogDirectory
+from tierd.storage.header import HEADER_BYTES
 from tierd.storage.log import Log
+from tierd.storage.names import RECOVERY_POINT_CHECKPOINT, Mark, Suffix, parse_segment_file
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +41,89 @@ def refuse_copies(rows: Mapping[str, TopicRow], found: Mapping[str, Mapping[int,
                     f"{logged.directory} has the id of topic {other} ({logged.topic_id}): it is a copy, or "
                     "was renamed: move it out of the data directory, or give it its own name back"
                 )
+
+
+def listed(directory: LogDirectory, file: str) -> frozenset[TopicPartition]:
+    """The partitions that checkpoint *file* of the directory lists."""
+    path = directory.path / file
+    try:
+        return frozenset(parse_checkpoint(path.read_bytes(), str(path)))
+    except (FileNotFoundError, CorruptFile):
+        return frozenset()  # The directory has reported it.
+
+
+def refuse_strangers(registry: Registry, homes: Homes, found: Mapping[str, Mapping[int, Log]]) -> None:
+    """Raises StartRefused when somebody has copied a partition directory under another number of its topic: the topic
+    would have more partitions for good, and each key another one of them.
+
+    All of a topic's partitions have its id. What tells is where nobody knows a directory: the registry has no place of
+    it, and of a topic that is adopted now its data directory's recovery points do not list it. Such a one is refused
+    when it has the records of one that is known, or leaves a hole behind the numbers of a topic that was made here.
+    Other strangers may have come from another broker of a Kafka cluster, where holes are usual.
+    """
+    rows = {row.name: row for row in registry.topics()}
+    placed = registry.placements()
+    points = {home.path: listed(home.directory, RECOVERY_POINT_CHECKPOINT) for home in homes if home.directory}
+    for topic, logs in found.items():
+        row = rows.get(topic)
+        known: dict[int, Log] = {}
+        strangers: dict[int, Log] = {}
+        for number, one in logs.items():
+            at_home = one.name in points[homes.of(one).path] if row is None else PartitionId(row.id, number) in placed
+            (known if at_home else strangers)[number] = one
+        if not strangers:
+            continue
+        originals = _Originals(known.values())
+        hole = _hole(row, logs) if row is not None and not homes.offline else None
+        for number, one in sorted(strangers.items()):
+            if (other := originals.of(one)) is not None:
+                _refuse(homes, one, f"the records of {other.directory}")
+            if hole is not None and number > hole:
+                _refuse(homes, one, f"a number that leaves out {topic}-{hole}, and the registry does not know it")
+
+
+def _hole(row: TopicRow, logs: Mapping[int, Log]) -> int | None:
+    """The first number behind those of a topic made here that no directory has."""
+    return None if row.adopted else next(n for n in range(row.partitions, max(logs) + 2) if n not in logs)
+
+
+def _refuse(homes: Homes, stranger: Log, why: str) -> None:
+    directory = homes.of(stranger).directory
+    assert directory is not None
+    directory.logs.pop(stranger.name).close()  # nor is it known for the checkpoints that this start's end writes
+    raise StartRefused(
+        f"{stranger.directory} has {why}: if it is a copy, move it out of the data directory; if not, start with the"
+        " --state that knows it"
+    )
+
+
+class _Originals:
+    """Logs that a copy may be of: all segments that both have begin with the same batch, whose CRC, times and
+    producer's sequence do not come twice, and there is at least one."""
+
+    def __init__(self, logs: Iterable[Log]) -> None:
+        self._logs = [(one, _heads(one.directory)) for one in logs]
+        self._by_head = {head: one for one in self._logs for head in one[1].items()}
+
+    def of(self, stranger: Log) -> Log | None:
+        mine = _heads(stranger.directory)
+        for head in mine.items():
+            if head in self._by_head:
+                other, theirs = self._by_head[head]
+                if all(mine[base] == theirs[base] for base in mine.keys() & theirs.keys()):
+                    return other
+        return None
+
+
+def _heads(directory: Path) -> dict[int, bytes]:
+    """The first batch's header in each segment that is not empty, by base offset."""
+    heads = {}
+    for path in directory.iterdir():
+        name = parse_segment_file(path.name)
+        if name is not None and (name.suffix, name.mark) == (Suffix.LOG, Mark.NONE):
+            with path.open("rb") as file:
+                heads[name.offset] = file.read(HEADER_BYTES)
+    return {base: head for base, head in heads.items() if head}
 
 
 def without_id(

@@ -5,14 +5,11 @@ import logging
 from collections.abc import Iterable, Mapping
 
 from tierd.base.errors import CorruptFile, RemoteUnavailable, StartRefused
-from tierd.base.ids import PartitionId, TopicPartition
+from tierd.base.ids import PartitionId
 from tierd.broker.gap_judge import GapJudge
 from tierd.broker.partition import Partition
 from tierd.broker.ports import RemoteTier
 from tierd.remote.view import RemotePartition
-from tierd.storage import names
-from tierd.storage.checkpoints import parse_checkpoint
-from tierd.storage.directory import LogDirectory
 from tierd.storage.errors import FlushPutOff, StorageFailed
 from tierd.storage.view import Seed
 
@@ -106,15 +103,6 @@ async def make_visible(partition: Partition) -> None:
         except (FlushPutOff, StorageFailed) as error:
             log.error("flush failed", extra={"partition": str(partition), "why": str(error)})
         logged.flushed(job)
-
-
-def listed_starts(directory: LogDirectory) -> dict[TopicPartition, int]:
-    """Log starts that the directory's checkpoint lists."""
-    path = directory.path / names.LOG_START_CHECKPOINT
-    try:
-        return parse_checkpoint(path.read_bytes(), str(path))
-    except (FileNotFoundError, CorruptFile):
-        return {}  # The directory has reported it.
 
 
 def settle_log_start(partition: Partition, *, known: bool) -> None:

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field, replace
 from tierd.base.clock import Clock
 from tierd.base.errors import CorruptFile, DiskFull, RemoteUnavailable, StartRefused, TierdError
 from tierd.base.ids import PartitionId, TopicPartition, Uuid
-from tierd.broker.adopting import refuse_copies, say_what_is_missing, without_id
+from tierd.broker.adopting import listed, refuse_copies, refuse_strangers, say_what_is_missing, without_id
 from tierd.broker.error_map import code_of
 from tierd.broker.homes import Home, Homes, Offline
 from tierd.broker.making import Making, Removal, make_log, removal
-from tierd.broker.mending import begin_one, is_behind, let_wait, listed_starts, refuse_untiered
+from tierd.broker.mending import begin_one, is_behind, let_wait, refuse_untiered
 from tierd.broker.outages import Outages
 from tierd.broker.partition import Partition
 from tierd.broker.ports import RemoteTier
@@ -27,6 +27,7 @@ from tierd.config.topic import TopicSettings
 from tierd.remote.view import ClaimState, RemotePartition
 from tierd.storage.directory import LogDirectory
 from tierd.storage.log import Log
+from tierd.storage.names import LOG_START_CHECKPOINT
 from tierd.wire.errors import ErrorCode
 
 log = logging.getLogger(__name__)
@@ -152,7 +153,7 @@ class Partitions:
         """
         self._resume_deletions()
         self.outages.settle()
-        self._known_starts = {name for directory in self.directories for name in listed_starts(directory)}
+        self._known_starts = {name for one in self.directories for name in listed(one, LOG_START_CHECKPOINT)}
         rows = {row.name: row for row in self.registry.topics()}
         found: dict[str, dict[int, Log]] = {}
         for directory in self.directories:
@@ -160,6 +161,7 @@ class Partitions:
                 if self.outages.counts(PartitionId(logged.topic_id, name.partition)):
                     found.setdefault(name.topic, {})[name.partition] = logged
         refuse_copies(rows, found)
+        refuse_strangers(self.registry, self.homes, found)
         for topic, logs in found.items():
             rows[topic] = self._row_for(topic, logs, rows.get(topic))
         for row in rows.values():

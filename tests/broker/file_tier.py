@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tierd.base.errors import RemoteUnavailable
 from tierd.base.ids import PartitionId, Uuid
+from tierd.ipc.calls import CallFailed
 from tierd.remote.view import Claim, ClaimState, RemotePartition, RemoteStatus
 from tierd.storage.header import parse_header
 from tierd.storage.log import Log
@@ -28,7 +29,11 @@ class FileTier:
     heads: list[PartitionId] = field(default_factory=list)
     gate: asyncio.Event | None = None
     fails: type[Exception] | None = None
+    broken: PartitionId | None = None
+    """Reads of it fail in a way that nobody knows."""
     reads: int = 0
+    asked: int = 0
+    """For times."""
     out: int = 0
 
     def hold(self, log: Log, stop: int) -> RemotePartition:
@@ -65,6 +70,8 @@ class FileTier:
             await self.gate.wait()
         if self.fails is not None:
             raise self.fails("the bucket is away")
+        if part == self.broken:
+            raise CallFailed("PermissionError: the cache")
         spans: list[FileSpan] = []
         length, end = 0, offset
         fd = os.open(self.path, os.O_RDONLY)
@@ -94,6 +101,7 @@ class FileTier:
                 )
 
     async def by_time(self, part: PartitionId, timestamp_ms: int, *, start: int, stop: int) -> TimestampOffset | None:
+        self.asked += 1
         if self.gate is not None:
             await self.gate.wait()
         for record in self._records(part, start, stop):

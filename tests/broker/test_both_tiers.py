@@ -1,7 +1,9 @@
 """Fetch and ListOffsets over a socket while the old part is in a bucket: one log, whatever the bucket does."""
 
 import asyncio
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -217,3 +219,36 @@ def test_log_start_moves_for_readers(tiered: Running) -> None:
         assert client.fetch("t", 8).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
         assert client.fetch("t", 9).log_start_offset == 9
         assert client.list_offsets("t", -2).offset == 9
+
+
+def test_a_time_whose_record_leaves_the_disk_while_the_bucket_is_asked_is_found(tiered: Running) -> None:
+    tier, log = tiered.tier, tiered.log("t")
+    assert isinstance(tier, FileTier)
+    tier.gate = asyncio.Event()
+    seam = log.local_start
+    with Client(tiered.address) as client, ThreadPoolExecutor(1) as asking:
+        found = asking.submit(client.list_offsets, "t", T0 + 10 * (seam // 3))
+        while not tier.asked:
+            threading.Event().wait(0.01)
+        tiered.give_to_tier("t", log.closed()[-1].next_base)
+        tiered.call(tier.gate.set)
+        assert found.result(60).offset == seam
+
+
+def test_a_read_that_fails_in_a_way_of_its_own_is_an_error_of_that_partition_alone(tiered: Running) -> None:
+    """The disk of the read cache has failed, say: the connection stays, and nothing that was read stays out."""
+    tier = tiered.tier
+    assert isinstance(tier, FileTier)
+    with Client(tiered.address) as client:
+        client.create("t2", **SMALL)
+        for _ in range(20):
+            client.produce("t2", batch())
+        tiered.give_to_tier("t2", next(s.base for s in tiered.log("t2").closed() if s.base >= 30))
+        partition = tiered.partitions.get("t", 0)
+        assert partition is not None
+        tier.broken = partition.id
+        old, new = client.fetch_many([("t", 0, 0, 1 << 20), ("t2", 0, 0, 1 << 20)])
+        assert old.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert (new.error_code, offsets_of(new.records)[0]) == (0, 0)
+        assert tiered.broker.counters.remote_reads_failed == 1
+    assert tier.out == 0

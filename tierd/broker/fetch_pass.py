@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tierd.base.errors import CorruptFile, DiskFull, RemoteUnavailable, TierdError
+from tierd.base.errors import RemoteUnavailable, TierdError
 from tierd.broker.counters import Counters
 from tierd.broker.fetch_sessions import Asked
 from tierd.broker.partition import Partition
@@ -220,7 +220,7 @@ class FetchPass:
             found = task.result()
         except RemoteUnavailable:
             return None
-        except (CorruptFile, DiskFull):
+        except (TierdError, OSError):  # `RemoteReads` has said it
             done.failed = True
             return PartitionFetched(asked.partition, ErrorCode.KAFKA_STORAGE_ERROR)
         partition = want.partition

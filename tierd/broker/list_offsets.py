@@ -127,11 +127,12 @@ class ListOffsets:
         return logged.log_start if waits else None
 
     async def _by_time(self, partition: Partition, timestamp: int, committed: bool) -> TimestampOffset | None:
-        logged = partition.log
-        if self._tier is not None and logged.log_start < logged.local_start:
-            found = await self._tier.by_time(partition.id, timestamp, start=logged.log_start, stop=logged.local_start)
+        logged, looked = partition.log, partition.log.log_start
+        while self._tier is not None and looked < (stop := logged.local_start):  # which moves while the bucket is asked
+            found = await self._tier.by_time(partition.id, timestamp, start=looked, stop=stop)
             if found is not None:
                 return found
+            looked = stop
         return await self._run(logged.by_time(timestamp, committed=committed))
 
     async def _largest(self, partition: Partition) -> TimestampOffset | None:

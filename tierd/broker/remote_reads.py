@@ -118,6 +118,9 @@ class RemoteReads:
             partition.unreadable = (want.offset, str(error))
             self._failed(want, logging.ERROR, "remote data is corrupt", error)
             raise
+        except TierdError as error:  # the disk of the read cache, say
+            self._failed(want, logging.ERROR, "remote read failed", error)
+            raise
         partition.silent_ms = None
         if partition.unreadable is not None and partition.unreadable[0] == want.offset:
             partition.unreadable = None

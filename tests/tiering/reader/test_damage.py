@@ -1,6 +1,8 @@
 """Objects that are damaged, deleted or replaced, and downloads that fail: nobody gets wrong bytes."""
 
+import errno
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -156,3 +158,44 @@ def test_another_object_in_its_place_is_not_read(tmp_path: Path) -> None:
                 await reader.read(PART, 5, max_bytes=1, stop=FAR, committed=False)
 
     run(work)
+
+
+@pytest.mark.parametrize("whole_folder", [False, True])
+def test_a_cache_that_somebody_removes_while_it_is_used_is_filled_again(tmp_path: Path, *, whole_folder: bool) -> None:
+    log = synthetic(3, 40)
+    cache = tmp_path / "cache"
+
+    async def work() -> None:
+        async with reader_of(log, cache) as reader:
+            for _ in range(3):
+                assert await read_all(reader, 0, 3000) == bodies(log.batches)
+                assert await reader.by_time(PART, 1000 + 10 * 200, start=0, stop=FAR) is not None
+                if whole_folder:
+                    shutil.rmtree(cache)
+                else:
+                    for name in os.listdir(cache):
+                        (cache / name).unlink()
+
+    run(work)
+
+
+def test_a_file_that_cannot_be_opened_once_is_not_given_up_for_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = synthetic(1, 40)
+
+    async def work() -> None:
+        async with reader_of(log, tmp_path) as reader:
+            await read_all(reader, 0, 3000)
+        async with reader_of(log, tmp_path) as reader:
+            with monkeypatch.context() as patched:
+                patched.setattr(os, "open", _no_descriptor)
+                with pytest.raises(OSError, match="too many"):
+                    await reader.read(PART, 0, max_bytes=1, stop=FAR, committed=False)
+            assert await read_all(reader, 0, 3000) == bodies(log.batches)
+
+    run(work)
+
+
+def _no_descriptor(*_: object) -> int:
+    raise OSError(errno.EMFILE, "too many open files")

@@ -71,7 +71,7 @@ class DiskCache:
     def write(self, name: str, pieces: Iterator[Buffer]) -> None:
         """Make file *name* hold *pieces*, or leave nothing. Any thread. Raises DiskFull and what *pieces* raises."""
         path, tmp = self.path(name), self._tmp()
-        fd = os.open(tmp, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        fd = self._new(tmp)
         try:
             for piece in pieces:
                 _write_all(fd, memoryview(piece).cast("B"))
@@ -86,6 +86,14 @@ class DiskCache:
             raise
         finally:
             os.close(fd)
+
+    def _new(self, tmp: Path) -> int:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        try:
+            return os.open(tmp, flags, 0o600)
+        except FileNotFoundError:  # somebody has removed the whole folder
+            self.directory.mkdir(parents=True, exist_ok=True)
+            return os.open(tmp, flags, 0o600)
 
     def add(self, name: str, size_bytes: int, on_gone: Callable[[], None]) -> CacheFile:
         """Take in a file that is written; the oldest idle ones make room for it."""
@@ -107,6 +115,14 @@ class DiskCache:
             self._idle.pop(file, None)
         file.pins += 1
         return file.fd
+
+    def pin_if_there(self, file: CacheFile) -> int | None:
+        """As `pin`. None when somebody has removed the file: it has left the cache then."""
+        try:
+            return self.pin(file)
+        except FileNotFoundError:
+            self.drop(file)
+            return None
 
     def unpin(self, file: CacheFile) -> None:
         file.pins -= 1

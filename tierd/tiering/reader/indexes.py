@@ -156,10 +156,7 @@ class RemoteIndexes:
         return loaded
 
     async def _from_file(self, file: CacheFile, parse: Callable[[bytes], _Loaded]) -> _Loaded | None:
-        try:
-            fd = self._cache.pin(file)
-        except FileNotFoundError:
-            self._cache.drop(file)
+        if (fd := self._cache.pin_if_there(file)) is None:
             return None
         try:
             job = asyncio.get_running_loop().run_in_executor(self._threads, _read, fd, file.size_bytes, parse)

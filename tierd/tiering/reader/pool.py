@@ -153,18 +153,17 @@ class ExtentPool:
 
     async def _walk_again(self, slot: Slot, file: CacheFile) -> None:
         """Check the file of a landed slot and make its table; a file that is not what it should be is dropped."""
+        fd = None
         try:
-            fd = self._cache.pin(file)
-        except FileNotFoundError:
-            slot.landing = None
-            self._cache.drop(file)
-            return
-        try:
+            fd = self._cache.pin_if_there(file)
+            if fd is None:
+                return
             job = asyncio.get_running_loop().run_in_executor(self._threads, _walk_file, fd, file, slot)
             table = await job
         finally:
-            slot.landing = None
-            self._cache.unpin(file)
+            slot.landing = None  # whatever came of it: the next one tries again
+            if fd is not None:
+                self._cache.unpin(file)
         if table is None:
             self._cache.drop(file)
         elif slot.file is not None:

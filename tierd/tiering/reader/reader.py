@@ -99,12 +99,15 @@ class RemoteReader:
         """
         stream = self._streams.at(part, offset)
         await self._cache.descriptors()
-        found = await self._find(part, offset, stop, stream)
-        if found is None:
-            return EMPTY_SLICE
-        gathered = self._gather(found, max_bytes, stop)
-        if not gathered.spans:
-            return EMPTY_SLICE
+        while True:
+            found = await self._find(part, offset, stop, stream)
+            if found is None:
+                return EMPTY_SLICE
+            gathered = self._gather(found, max_bytes, stop)
+            if gathered.spans:
+                break
+            if found.slot.file is not None:
+                return EMPTY_SLICE  # else somebody has removed its file: from the bucket again
         try:
             self._go_on(part, offset, stop, stream, gathered)
             aborted: tuple[AbortedTxn, ...] = ()
@@ -186,8 +189,11 @@ class RemoteReader:
             cut = table.cut(number, max_bytes - gathered.length, limit, whole_first=first)
             if cut is None:
                 break
-            gathered.spans.append(FileSpan(self._cache.pin(slot.file), cut.position, cut.length))
-            gathered.files.append(slot.file)
+            file = slot.file
+            if (fd := self._cache.pin_if_there(file)) is None:
+                break
+            gathered.spans.append(FileSpan(fd, cut.position, cut.length))
+            gathered.files.append(file)
             gathered.length += cut.length
             gathered.position = slot.start + cut.position + cut.length
             gathered.next_offset = cut.next_offset

@@ -99,7 +99,8 @@ class TimeLookups:
                 return None
             slot, table, number = located
             file = located[0].file
-            fd = self._cache.pin(file)
+            if (fd := self._cache.pin_if_there(file)) is None:
+                continue
             try:
                 found = await loop.run_in_executor(self._threads, scan, fd, segment.log_key, table, number)
             finally:

@@ -10,8 +10,10 @@ from kit.remote_log import bare_segment
 from tierd.base.ids import PartitionId, Uuid
 from tierd.config.topic import TopicSettings
 from tierd.remote.manifest import EpochStart
+from tierd.remote.owner import TopicStart
 from tierd.tiering.catalog import Catalog
 from tierd.tiering.divergence import add_unclaimed, differs_at, forget_unclaimed, outside, unclaimed_firsts
+from tierd.tiering.runs import Run, note_run, remember_unclaimed
 from tierd.tiering.segments import RemoteSegment
 
 PART = PartitionId(Uuid(b"t" * 16), 0)
@@ -55,6 +57,19 @@ def test_the_earliest_of_several_unclaimed_runs_counts_until_one_has_the_bucket(
     assert unclaimed_firsts(catalog) == {PART: 50, other: 7}
     forget_unclaimed(catalog)
     assert unclaimed_firsts(catalog) == {}
+    catalog.close()
+
+
+def test_an_unclaimed_run_may_have_written_all_of_a_partition_that_was_empty(tmp_path: Path) -> None:
+    """Its epoch is one that another run has claimed meanwhile: only where it began tells its records from theirs."""
+    catalog = Catalog.open(tmp_path / "catalog.sqlite")
+    empty, full = PART, PartitionId(PART.topic_id, 1)
+    for part in (empty, full):
+        catalog.know(part, "t")
+    start = TopicStart(topic="t", topic_id=PART.topic_id, first_append={1: 7})
+    note_run(catalog, Run(epoch=6, incarnation=Uuid(b"a" * 16), topics=(start,)))
+    remember_unclaimed(catalog, Uuid(b"b" * 16))
+    assert unclaimed_firsts(catalog) == {empty: 0, full: 7}
     catalog.close()
 
 

@@ -17,9 +17,9 @@ from tierd.storage.view import PartitionView, SegmentView
 from tierd.tiering.buffers import PartBuffers
 from tierd.tiering.copier import Abandoned, Copier, CopierParts, Ownership
 from tierd.tiering.lifecycle import CopyState
-from tierd.tiering.opening import settle
 from tierd.tiering.plan import CopyFacts, CopyPlan, plan_copy, plan_mends, rolled, uncopied, why_waiting
 from tierd.tiering.rows import CatalogSegment
+from tierd.tiering.settling import settle
 from tierd.tiering.state import COMMIT_WITHIN_MS, TierState
 
 log = logging.getLogger(__name__)

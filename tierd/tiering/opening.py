@@ -6,7 +6,7 @@ copies -> claim PUT. All of it blocks; `claiming` drives it from the loop and kn
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -25,11 +25,12 @@ from tierd.remote.topics import TopicFile, list_topic_keys, read_topic
 from tierd.tiering.catalog import Catalog
 from tierd.tiering.choice import Lineage, RunStart, choose
 from tierd.tiering.divergence import outside
-from tierd.tiering.intake import Found, committed_row, list_segments, named_row, row_of
+from tierd.tiering.intake import Found, list_segments, named_row, row_of
 from tierd.tiering.lifecycle import CopyState
 from tierd.tiering.losses import Losses, fault
 from tierd.tiering.options import OpenRequest, TopicState
 from tierd.tiering.rows import CatalogSegment
+from tierd.tiering.settling import settle
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +39,9 @@ Result = TypeVar("Result")
 
 _THREADS = 8
 ARCHIVE, _OFFERED, HELD_EPOCH = "archive_id", "archive_offered", "held_epoch"
+HEADS_MS = "heads_ms"
+"""When heads were written last, by the bucket's clock."""
+_CLOCKS_DIFFER_MS = 60_000
 
 
 @dataclass(slots=True)
@@ -118,9 +122,9 @@ class Survey:
         newer = self._take_topics(request)
         self._rotten = {}
         parts = self._take_in(request, claims)
-        self._settle_started()
-        outside = () if request.claimed is not None else self._outside(request)
         losers = tuple(row for part in parts for row in part.losers)
+        self._settle_started({row.remote.segment_id for row in losers})
+        outside = () if request.claimed is not None else self._outside(request)
         faulty = tuple(one for part in parts for one in part.faulty)
         return Surveyed(tuple(claims), losers, outside, newer, faulty, self._rotten)
 
@@ -152,7 +156,8 @@ class Survey:
     def _take_archive(self, found: Archive | None, request: OpenRequest) -> None:
         """A new state directory: make the bucket's archive id, or take the one that is there."""
         offered = self.catalog.get(_OFFERED)
-        if found is None or str(found.archive_id) != offered:
+        known = request.archive_id is not None  # and it is that one: only the catalog was lost
+        if not known and (found is None or str(found.archive_id) != offered):
             self._check_empty(found, request)
         if found is None:
             found = self._create(offered)
@@ -183,13 +188,27 @@ class Survey:
 
     # --- what it holds -----------------------------------------------------------------------------------------------
     def _take_in(self, request: OpenRequest, claims: list[OwnerClaim]) -> list[_Part]:
-        for view in request.views:
-            if view.settings.remote_storage_enable:
-                self.catalog.know(view.id, view.name.topic, view.settings.tierd_delete_delay_ms)
-        held = self.catalog.get(HELD_EPOCH)
-        if held is not None and claims and claims[-1].epoch == int(held):
-            return self._take_newer(claims)
-        return self._take_all(claims)
+        tiered = [view for view in request.views if view.settings.remote_storage_enable]
+        if self._wrote_last(claims, request):
+            parts = self._take_newer(claims, {view.id: view.name.topic for view in tiered})
+        else:
+            parts = self._take_all(claims)
+        for view in tiered:  # not before the look is over: a row says that the catalog knows how far the bucket is
+            self.catalog.know(view.id, view.name.topic, view.settings.tierd_delete_delay_ms)
+        return parts
+
+    def _wrote_last(self, claims: list[OwnerClaim], request: OpenRequest) -> bool:
+        """Whether nobody has written to the bucket since this catalog did: not when it is a copy or from a backup,
+        and the run that it tells of went on."""
+        held, newest = self.catalog.get(HELD_EPOCH), claims[-1] if claims else None
+        if held is None or newest is None or newest.epoch != int(held):
+            return False
+        if owner.is_foreign(newest, request.identity.holder):
+            return False
+        heads = self.bucket.store.list(self.bucket.keys.partitions_folder)
+        written_ms = max((info.modified_ms for info in heads), default=0)
+        self.pulse.beat()
+        return written_ms <= int(self.catalog.get(HEADS_MS) or 0) + _CLOCKS_DIFFER_MS
 
     def _take_topics(self, request: OpenRequest) -> tuple[TopicState, ...]:
         """Every topic file; of those that are known here, the ones that were written later than the registry."""
@@ -230,11 +249,11 @@ class Survey:
             return False
         return registry_epoch is None or epoch > registry_epoch or not dirty
 
-    def _take_newer(self, claims: list[OwnerClaim]) -> list[_Part]:
-        """The last writer was this catalog's own: only what lies at or behind its last segment can be new."""
-        parts = [(row.part, row.topic) for row in self.catalog.partitions()]
+    def _take_newer(self, claims: list[OwnerClaim], here: Mapping[PartitionId, str]) -> list[_Part]:
+        """The last writer was this catalog: only what lies at or behind its last segment can be new."""
+        parts = {**here, **{row.part: row.topic for row in self.catalog.partitions()}}
         lost = Losses(self.catalog)
-        return self._all(lambda one: self._take_newer_of(*one, claims, lost), parts)
+        return self._all(lambda one: self._take_newer_of(*one, claims, lost), parts.items())
 
     def _take_newer_of(self, part: PartitionId, topic: str, claims: list[OwnerClaim], lost: Losses) -> _Part:
         keys = self.bucket.keys
@@ -286,16 +305,18 @@ class Survey:
         *faults*: the known segments that are not whole; None: *listed* is all that the bucket has, and shows it.
         """
         rows = {row.remote.segment_id: row for row in self.catalog.segments(part)}
+        known = {key for key, row in rows.items() if row.state is not CopyState.COPY_STARTED}
+        # A copy that was cut off is judged with the new ones.
         finished = [row for row in rows.values() if row.state is CopyState.COPY_FINISHED]
         named = {entry.segment_id: entry for entry in head.entries} if head else {}
         fresh = [
             row_of(self.bucket.store, self.bucket.keys, found, named)
             for found in listed
-            if found.name.segment_id not in rows
+            if found.name.segment_id not in known
         ]
         new = [row for row in fresh if row is not None]
         if head is not None:
-            new += self._only_named(head, {*rows, *(row.remote.segment_id for row in new)})
+            new += self._only_named(head, {*known, *(row.remote.segment_id for row in new)})
         if faults is None:
             faults = _faults([*finished, *new], listed)
         runs = [(claim.epoch, claim.first_append(part)) for claim in claims]
@@ -308,9 +329,13 @@ class Survey:
                 faulty=frozenset(faults),
             ),
         )
+        counted = [row for row in choice.counting if row.remote.segment_id not in known]
+        if counted:
+            self.catalog.finished(*counted)  # makes the partition's row, too: no row is there without its copied end
         if listed or head:
             self.catalog.know(part, listed[0].name.topic if listed else head.topic if head else "")
-        self._remember(part, head, [row for row in choice.counting if row.remote.segment_id not in rows])
+        if head is not None:
+            self._remember(part, head)
         needed = [row for row in choice.counting if head is None or row.remote.next_base > head.log_start]
         faulty = [Faulty(row, faults[row.remote.segment_id]) for row in needed if row.remote.segment_id in faults]
         # A head may have named what lost without it: only what this catalog had counted before has to go.
@@ -330,11 +355,7 @@ class Survey:
             if entry.segment_id not in known and (entry.size_bytes == 0 or entry.next_base > head.log_start)
         ]
 
-    def _remember(self, part: PartitionId, head: Head | None, new: list[CatalogSegment]) -> None:
-        if new:
-            self.catalog.finished(*new)
-        if head is None:
-            return
+    def _remember(self, part: PartitionId, head: Head) -> None:
         if head.log_start:
             self.catalog.set_log_start(part, head.log_start)
             self.catalog.release(part, head.log_start, self._server_ms())  # when it was released nobody kept
@@ -345,12 +366,14 @@ class Survey:
         server_ms = self.bucket.store.now_ms()
         return self.clock.now_ms() if server_ms is None else server_ms
 
-    def _settle_started(self) -> None:
-        """A crash left these between their first byte and the catalog's last word: the manifest decides."""
-        self._all(lambda row: settle(self.bucket, self.catalog, self.clock, row, self.settle_ms), self._started())
+    def _settle_started(self, losers: Collection[Uuid]) -> None:
+        """A crash left these between their first byte and the catalog's last word: the manifest decides.
 
-    def _started(self) -> list[CatalogSegment]:
-        return self.catalog.in_state(CopyState.COPY_STARTED)
+        *losers* are committed, but do not count.
+        """
+        started = self.catalog.in_state(CopyState.COPY_STARTED)
+        left = [row for row in started if row.remote.segment_id not in losers]
+        self._all(lambda row: settle(self.bucket, self.catalog, self.clock, row, self.settle_ms), left)
 
     def _all(self, work: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
         """*work* on every item in a few threads; each answer is a beat of the pulse."""
@@ -367,19 +390,3 @@ def _faults(rows: Iterable[CatalogSegment], listed: Iterable[Found]) -> dict[Uui
     sizes = {info.key: info.size for found in listed for info in found.objects.values()}
     why = {row.remote.segment_id: fault(row, sizes) for row in rows if row.remote.size_bytes}
     return {segment_id: reason for segment_id, reason in why.items() if reason is not None}
-
-
-def settle(bucket: Bucket, catalog: Catalog, clock: Clock, row: CatalogSegment, settle_ms: int) -> CopyState:
-    """Decide about a COPY_STARTED row that nobody has in hand: committed when its manifest is there and all fits.
-
-    Else its objects go once no request for them can still land: *settle_ms* from now. Raises RemoteUnavailable.
-    """
-    remote = row.remote
-    name = SegmentName(remote.topic, remote.part.topic_id, remote.part.partition, remote.base, remote.segment_id)
-    found = committed_row(bucket.store, name, remote.stem)
-    if found is not None:
-        catalog.finished(found)
-        return CopyState.COPY_FINISHED
-    server_ms = bucket.store.now_ms()
-    catalog.deleting(row, due_ms=(clock.now_ms() if server_ms is None else server_ms) + settle_ms)
-    return CopyState.DELETE_STARTED

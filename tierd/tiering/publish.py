@@ -16,6 +16,7 @@ from tierd.tiering.deletion import delete_head
 from tierd.tiering.divergence import local_epochs
 from tierd.tiering.intake import entry_of
 from tierd.tiering.lifecycle import CopyState
+from tierd.tiering.opening import HEADS_MS
 from tierd.tiering.options import TopicState
 from tierd.tiering.rows import CatalogPartition
 from tierd.tiering.state import TierState
@@ -47,7 +48,10 @@ class Publisher:
 
     async def heads(self, parts: Sequence[PartitionId]) -> bool:
         """True when all of *parts* are written. The caller has just asked `owned`."""
-        return all([await self._head_written(part) for part in parts])
+        written = [await self._head_written(part) for part in parts]
+        if any(written):
+            self._state.catalog.put(HEADS_MS, str(self._state.now_ms()))
+        return all(written)
 
     async def _head_written(self, part: PartitionId) -> bool:
         if not await self._step(partial(self._write_head, part)):

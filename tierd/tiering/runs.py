@@ -92,11 +92,11 @@ def remember_unclaimed(catalog: Catalog, incarnation: Uuid) -> None:
     before = None if raw is None else _parse(raw)
     if before is None or before.held or before.incarnation == incarnation:
         return
-    firsts = {
-        PartitionId(start.topic_id, number): first
-        for start in before.topics
-        for number, first in start.first_append.items()
-    }
+    noted = {start.topic_id: start.first_append for start in before.topics}
+    firsts = {PartitionId(topic_id, number): first for topic_id, by in noted.items() for number, first in by.items()}
+    for row in catalog.partitions():
+        if row.part.topic_id in noted:
+            firsts.setdefault(row.part, 0)  # not noted: it began with the run's records
     add_unclaimed(catalog, firsts)
 
 

@@ -206,3 +206,20 @@ def test_of_two_lost_ranges_side_by_side_the_bucket_gives_the_one_that_it_has(tm
 
     asyncio.run(run())
     assert (logged.local_start, logged.gaps) == (second[0], (second,))
+
+
+def test_what_nobody_expects_while_a_gap_is_judged_is_heard_of_at_once(tmp_path: Path) -> None:
+    partition, (first, _) = _two_torn(tmp_path)
+
+    class Broken(Tier):
+        async def whole(self, part: PartitionId, start: int, stop: int) -> bool:
+            raise ZeroDivisionError("a fault of ours")
+
+    async def run() -> None:
+        heard: asyncio.Future[dict[str, object]] = asyncio.get_running_loop().create_future()
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: heard.set_result(context))
+        await begin_one(partition, 3, Broken(), over=False, start_known=True)  # type: ignore[arg-type]
+        assert slice_bytes(partition.log, first[0]) == b""
+        assert isinstance((await asyncio.wait_for(heard, 30))["exception"], ZeroDivisionError)
+
+    asyncio.run(run())

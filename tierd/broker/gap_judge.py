@@ -8,6 +8,7 @@ import logging
 from collections.abc import Sequence
 
 from tierd.base.errors import CorruptFile, DiskFull, RemoteUnavailable
+from tierd.broker.ongoing import Ongoing
 from tierd.broker.partition import Partition
 from tierd.broker.ports import RemoteTier
 from tierd.storage.gaps import Gap
@@ -23,6 +24,7 @@ class GapJudge:
     def __init__(self, partition: Partition, tier: RemoteTier | None) -> None:
         self._partition = partition
         self._tier = tier
+        self._ongoing = Ongoing()
         self._judging: asyncio.Task[None] | None = None
         self._ends: dict[Gap, int] = {}
         """How far the bucket was when a gap was first looked at: a segment that was cut may be copied later."""
@@ -84,7 +86,7 @@ class GapJudge:
         if self._tier is None:
             self._decide(self._partition.log.found_gaps, 0, 0)
         elif self._judging is None or self._judging.done():
-            self._judging = asyncio.ensure_future(self._until_judged())
+            self._judging = self._ongoing.begin(self._until_judged())
 
     async def _until_judged(self) -> None:
         partition = self._partition

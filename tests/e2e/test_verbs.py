@@ -69,6 +69,9 @@ def test_status_is_one_document_whether_tierd_runs_or_not(tmp_path: Path, verb: 
         verb(tierd, "evict")
         row = the_row(printed(verb, tierd), "t")
         assert row == row | {"local_start": end, "copied_to": end, "local_bytes": 0, "waiting": None}
+        whole = json.loads(verb(tierd, "verify", "--deep", "--json").out)
+        assert (whole["verdict"], whole["complete"]) == ("OK", True), "beside the daemon, out of its own place"
+        assert [one["copied_to"] for one in whole["partitions"]] == [end]
         here = the_row(printed(verb, tierd), "here")
         assert here == here | {"local_start": 0, "copied_to": None, "remote_bytes": 0}
         assert here["waiting"]["reason"] == "untiered"

@@ -114,6 +114,11 @@ def _data_dirs(settings: Settings) -> tuple[Path, ...]:
     return (settings.state_dir.with_suffix(""),)  # the place that the default state directory belongs to
 
 
+def stored_url(settings: Settings) -> str | None:
+    """The bucket that a state directory belongs to; None when it knows of none."""
+    return _registry(settings.state_dir / REGISTRY)[1]
+
+
 def _registry(path: Path) -> tuple[list[TopicRow], str | None]:
     """The topics and the bucket's URL."""
     if not path.exists():

@@ -1,0 +1,1 @@
+"""Looks whether the bucket still has what it should have: reads only, writes nothing, needs no claim and no daemon."""

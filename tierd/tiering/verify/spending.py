@@ -1,0 +1,123 @@
+"""What a look at the bucket costs, counted at the store, and the limit that it was given. A store for reading only."""
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from typing_extensions import Buffer
+
+from tierd.remote.errors import RequestRefused
+from tierd.remote.store import PART_BYTES, DeleteOutcome, ObjectInfo, ObjectStore, Upload, UploadInfo
+
+Item = TypeVar("Item")
+
+_PAGE = 1000
+"""Keys that one LIST gives."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Requests, and bytes of objects that came with them; a LIST is one for each 1,000 keys."""
+
+    requests: int = 0
+    bytes: int = 0
+
+    def plus(self, other: "Cost") -> "Cost":
+        return Cost(self.requests + other.requests, self.bytes + other.bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """None: no limit."""
+
+    requests: int | None = None
+    bytes: int | None = None
+
+    def allows(self, cost: Cost) -> bool:
+        return (self.requests is None or cost.requests <= self.requests) and (
+            self.bytes is None or cost.bytes <= self.bytes
+        )
+
+
+class CountedStore:
+    """The ObjectStore *plain*, its requests counted, and nothing of it ever changed. Any thread."""
+
+    def __init__(self, plain: ObjectStore) -> None:
+        self._plain = plain
+        self._lock = threading.Lock()
+        self._cost = Cost()
+
+    @property
+    def cost(self) -> Cost:
+        return self._cost
+
+    def _count(self, size_bytes: int = 0) -> None:
+        with self._lock:
+            self._cost = self._cost.plus(Cost(1, size_bytes))
+
+    def get(self, key: str, start: int | None = None, stop: int | None = None, *, if_match: str | None = None) -> bytes:
+        self._count()
+        data = self._plain.get(key, start, stop, if_match=if_match)
+        with self._lock:
+            self._cost = self._cost.plus(Cost(0, len(data)))
+        return data
+
+    def get_with_info(self, key: str) -> tuple[ObjectInfo, bytes]:
+        info, data = self._plain.get_with_info(key)
+        self._count(len(data))
+        return info, data
+
+    def head(self, key: str) -> ObjectInfo:
+        self._count()
+        return self._plain.head(key)
+
+    def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
+        return self._pages(self._plain.list(prefix, start_after))
+
+    def list_folders(self, prefix: str) -> Iterator[str]:
+        return self._pages(self._plain.list_folders(prefix))
+
+    def list_uploads(self, prefix: str) -> Iterator[UploadInfo]:
+        return self._pages(self._plain.list_uploads(prefix))
+
+    def _pages(self, items: Iterator[Item]) -> Iterator[Item]:
+        self._count()
+        for number, item in enumerate(items, 1):
+            yield item
+            if number % _PAGE == 0:
+                self._count()
+
+    def now_ms(self) -> int | None:
+        return self._plain.now_ms()
+
+    def close(self) -> None:
+        self._plain.close()
+
+    # --- what would change something ---------------------------------------------------------------------------------
+    def put(
+        self,
+        key: str,
+        data: Buffer,
+        *,
+        crc32c: int,
+        metadata: Mapping[str, str] | None = None,
+        if_none_match: bool = False,
+        if_match: str | None = None,
+    ) -> ObjectInfo:
+        raise _read_only(key)
+
+    def begin_upload(
+        self, key: str, metadata: Mapping[str, str] | None = None, *, part_bytes: int = PART_BYTES
+    ) -> Upload:
+        raise _read_only(key)
+
+    def delete(self, keys: Sequence[str]) -> tuple[DeleteOutcome, ...]:
+        raise _read_only(", ".join(keys))
+
+    def abort_upload(self, key: str, upload_id: str) -> None:
+        raise _read_only(key)
+
+
+def _read_only(key: str) -> RequestRefused:
+    return RequestRefused(key, "ReadOnly", "nothing is written here")

@@ -1,5 +1,7 @@
 """What leaves the disk and the bucket, and in which order."""
 
+import asyncio
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -124,5 +126,31 @@ def test_deletes_that_were_begun_go_on_after_a_failure(tmp_path: Path) -> None:
         await bench.tierer.retention.delete_tick()
         assert bench.objects() == set()
         assert bench.catalog.segments(view.id) == []
+
+    drive(tmp_path, work)
+
+
+def test_a_copy_that_log_start_has_passed_meanwhile_is_released(tmp_path: Path) -> None:
+    """Else it would stay in the bucket until log start moves once more, perhaps for ever."""
+
+    async def work(bench: Bench) -> None:
+        view = bench.adopt("codec-none-0")
+        await bench.open(who())
+        loop, first = asyncio.get_running_loop(), view.closed[0]
+        moved = threading.Event()
+
+        def move() -> None:
+            bench.local.set(view.id, log_start=first.next_base)
+            moved.set()
+
+        def hold(operation: str, key: str) -> None:
+            if operation == "put" and key.endswith("manifest") and not moved.is_set():
+                loop.call_soon_threadsafe(move)
+                assert moved.wait(60)
+
+        bench.store.before = hold
+        await bench.copy()
+        released = [row.remote.base for row in bench.catalog.segments(view.id) if row.released_ms is not None]
+        assert released == [first.base]
 
     drive(tmp_path, work)

@@ -1,12 +1,13 @@
 """What the verbs do and say, and partitions that are held still."""
 
+import asyncio
 import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from kit.tierer_bench import Bench, drive, no_report, who
+from kit.tierer_bench import SETTINGS, Bench, drive, no_report, who
 from tierd.base.errors import RemoteUnavailable
 from tierd.base.ids import Uuid
 from tierd.tiering.lifecycle import CopyState
@@ -189,5 +190,53 @@ def test_a_partition_that_the_bucket_says_nothing_of_cannot_be_held(tmp_path: Pa
         view = bench.adopt("codec-none-0")
         with pytest.raises(RemoteUnavailable):
             await bench.tierer.copying.hold(view.id)
+
+    drive(tmp_path, work)
+
+
+def test_copy_does_not_wait_for_what_closes_after_it_was_asked(tmp_path: Path) -> None:
+    """Else it would go on for as long as somebody produces fast enough."""
+
+    async def work(bench: Bench) -> None:
+        view = bench.adopt("codec-none-0")
+        now, later = view.closed[:2], view.closed[2].base
+        bench.local.views[view.id] = replace(view, closed=now, active_base=later, recovery_point=later)
+        await bench.open(who())
+        loop = asyncio.get_running_loop()
+
+        def close_more(operation: str, key: str) -> None:
+            if key.endswith("manifest"):
+                loop.call_soon_threadsafe(lambda: bench.local.set(view.id, closed=view.closed))
+
+        bench.store.before = close_more
+        result = await bench.tierer.verbs.copy(wait=True, timeout_ms=10_000, report=no_report)
+        assert (result.outcome, result.segments) == (Outcome.DONE, len(now))
+        assert [row.waiting.reason for row in result.left] == ["unflushed"]
+
+    drive(tmp_path, work)
+
+
+def test_copy_names_what_waits_for_its_cleaning(tmp_path: Path) -> None:
+    async def work(bench: Bench) -> None:
+        view = bench.adopt("codec-none-0", replace(SETTINGS, cleanup_policy=frozenset({"compact"})))
+        bench.local.views[view.id] = replace(view, cleaned_to=view.closed[0].next_base)
+        await bench.open(who())
+        result = await bench.copy()
+        assert (result.outcome, result.segments) == (Outcome.PINNED, 1)
+        assert [row.waiting.reason for row in result.left] == ["uncleaned"]
+
+    drive(tmp_path, work)
+
+
+def test_copy_waits_while_a_partition_is_cleaned(tmp_path: Path) -> None:
+    async def work(bench: Bench) -> None:
+        view = bench.adopt("codec-none-0")
+        bench.local.views[view.id] = replace(view, cleaning=True)
+        await bench.open(who())
+        result = await bench.tierer.verbs.copy(wait=True, timeout_ms=300, report=no_report)
+        assert result.outcome is Outcome.TIMEOUT
+        bench.local.set(view.id, cleaning=False)
+        result = await bench.copy()
+        assert (result.outcome, result.left) == (Outcome.DONE, ())
 
     drive(tmp_path, work)

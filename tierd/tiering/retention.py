@@ -81,7 +81,10 @@ class Retention:
             log.warning("retention of %s waits: %s", view.name, error)
 
     async def after_copy(self, part: PartitionId) -> None:
-        """A copy was committed: local retention may have waited for it alone."""
+        """A copy was committed: local retention may have waited for it alone, or log start has passed it meanwhile."""
+        row = self._state.catalog.partition(part)
+        if row is not None and row.log_start:
+            self.log_start_is(part, row.log_start)
         view = self._state.views.get(part)
         if view is None or self.trouble() is not None or self._local_target(view, everything=False) <= view.local_start:
             return

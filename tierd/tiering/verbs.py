@@ -20,7 +20,9 @@ _TRIES = 3
 """So many failures in a row, the last one during the verb, and the verb says that the bucket does not answer."""
 _ANSWER_S = 10
 """A bucket that says nothing for so long counts as one that does not answer."""
-_STUCK = frozenset({"pinned", "paused", "lost"})
+_STUCK = frozenset({"pinned", "paused", "lost", "uncleaned"})
+_SOON = frozenset({"unflushed", "cleaning"})
+"""Reasons that go by themselves, and soon."""
 
 
 class Outcome(StrEnum):
@@ -137,6 +139,7 @@ class Verbs:
         if unclaimed is not None:
             return unclaimed
         before = {part: self._copying.failures(part) for part in self._state.views}
+        ends = {part: view.active_base for part, view in self._state.views.items()}  # what closes later is not for it
         begun = self._copying.totals.segments, self._copying.totals.bytes
         self._copying.hurry()
         if not wait:
@@ -145,9 +148,9 @@ class Verbs:
         self._copying.totals.finished.append(done.set)
         try:
             async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
-                outcome, detail = await self._until_copied(before, begun, done, report)
+                outcome, detail = await self._until_copied(before, ends, begun, done, report)
         except TimeoutError:
-            outcome, detail = self._not_done(f"not done after {timeout_ms} ms")
+            outcome, detail = self._not_done(ends, f"not done after {timeout_ms} ms")
         finally:
             self._copying.totals.finished.remove(done.set)
         totals = self._copying.totals
@@ -160,13 +163,18 @@ class Verbs:
         )
 
     async def _until_copied(
-        self, before: dict[PartitionId, int], begun: tuple[int, int], done: asyncio.Event, report: Report
+        self,
+        before: dict[PartitionId, int],
+        ends: dict[PartitionId, int],
+        begun: tuple[int, int],
+        done: asyncio.Event,
+        report: Report,
     ) -> tuple[Outcome, str]:
         while True:
             unclaimed = self._unclaimed()
             if unclaimed is not None:
                 return unclaimed.outcome, unclaimed.detail
-            busy = [part for part in self._state.views if self._busy(part)]
+            busy = self._busy(ends)
             self._report(busy, begun, report)
             broken = [part for part in busy if self._fails(part, before.get(part, 0))]
             if busy and len(broken) == len(busy):
@@ -184,9 +192,9 @@ class Verbs:
         failures = self._copying.failures(part)
         return failures > before and failures >= _TRIES
 
-    def _not_done(self, detail: str) -> tuple[Outcome, str]:
+    def _not_done(self, ends: dict[PartitionId, int], detail: str) -> tuple[Outcome, str]:
         """The time is over: because of the bucket, when nothing that is left to do gets an answer from it."""
-        busy = [part for part in self._state.views if self._busy(part)]
+        busy = self._busy(ends)
         errors = [self._copying.error(part) for part in busy]
         away = next((error for error in errors if isinstance(error, RemoteUnavailable)), None)
         if away is not None and all(isinstance(error, RemoteUnavailable) for error in errors):
@@ -200,11 +208,16 @@ class Verbs:
         error = self._copying.error(part)
         return (Outcome.UNAVAILABLE if isinstance(error, RemoteUnavailable) else Outcome.FAILED), str(error)
 
-    def _busy(self, part: PartitionId) -> bool:
+    def _busy(self, ends: dict[PartitionId, int]) -> list[PartitionId]:
+        """Partitions that have something to be copied now, or in a moment, below their *ends*."""
+        return [part for part in self._state.views if self._is_busy(part, ends.get(part, 0))]
+
+    def _is_busy(self, part: PartitionId, end: int) -> bool:
         plan = self._copying.plan(part)
-        return bool(plan.segments or self._copying.mends(part)) or (
-            plan.waiting is not None and plan.waiting.reason == "unflushed"
-        )
+        if self._copying.mends(part) or any(segment.base < end for segment in plan.segments):
+            return True
+        soon = plan.waiting is not None and plan.waiting.reason in _SOON
+        return soon and any(segment.base < end for segment in self._copying.uncopied(part))
 
     def _report(self, busy: list[PartitionId], begun: tuple[int, int], report: Report) -> None:
         todo = [segment for part in busy for segment in self._copying.plan(part).segments]

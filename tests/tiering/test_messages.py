@@ -13,6 +13,7 @@ from kit.folder_tier import view_of
 from kit.golden import golden
 from tierd.base.errors import CorruptFile, DiskFull, RemoteUnavailable, StartRefused
 from tierd.base.ids import PartitionId, Uuid
+from tierd.config.encryption import Encryption
 from tierd.config.model import S3, Remote
 from tierd.config.topic import TopicSettings
 from tierd.ipc.calls import CallFailed, failed, raised
@@ -35,7 +36,8 @@ WAITING = Waiting("pinned", "producer 7")
 def samples() -> list[m.Message]:
     view = view_of(golden("kafka") / "clean" / "txn-0", TopicSettings(retention_ms=5))
     identity = Identity(holder=Holder(directory_id="d", machine_id="m", inode=1), host="h", incarnation=Uuid(b"i" * 16))
-    remote = Remote(url="s3://b/p/", s3=S3(endpoint="http://x", secret_access_key="s", ca_bundle=Path("/ca")))
+    s3 = S3(endpoint="http://x", secret_access_key="s", ca_bundle=Path("/ca"))
+    remote = Remote(url="s3://b/p/", s3=s3, encryption=Encryption(key_files=(Path("/a.pem"), Path("/b.pem"))))
     request = OpenRequest(
         views=(view, replace(view, pinned_by="x")),
         topics=(TOPIC,),

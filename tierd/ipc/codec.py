@@ -124,6 +124,8 @@ def _reveal(value: Any) -> Any:
     """A settings section as JSON values, secrets in the clear: the socket pair is seen by our two processes alone."""
     if isinstance(value, dict):
         return {name: _reveal(one) for name, one in value.items()}
+    if isinstance(value, tuple):
+        return [_reveal(one) for one in value]
     if isinstance(value, SecretStr):
         return value.get_secret_value()
     return str(value) if isinstance(value, Path) else value

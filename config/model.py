@@ -91,6 +91,22 @@ class Remote(Section):
     part_bytes: Annotated[
         int, Setting("remote.part.bytes", Number(5 * MIB, GIB, BYTES), "Size of a part of a multipart upload.")
     ] = 16 * MIB
+    compression: Annotated[
+        str,
+        Setting(
+            "remote.compression",
+            Choice(("none", "zstd")),
+            "zstd: new segments are compressed in the bucket, unless most of their batches are compressed already.",
+        ),
+    ] = "none"
+    chunk_bytes: Annotated[
+        int,
+        Setting(
+            "remote.chunk.bytes",
+            Number(64 * KIB, 64 * MIB, BYTES),
+            "Pieces in which segments are compressed or encrypted; a read fetches whole ones.",
+        ),
+    ] = MIB
     read_threads: Annotated[
         int, Setting("remote.read.threads", Number(1, 256), "Requests for reading in flight at a time.")
     ] = 16

@@ -1,4 +1,4 @@
-"""The key ring: RSA key pairs by id, under which the data keys of segments are wrapped (LAYOUT.md, "Encryption").
+"""The key ring: RSA key pairs by id, under which the data keys of segments are wrapped (LAYOUT.md, "Chunks").
 
 A wrapped data key is `<key id>:<base64>`; the id of a key is the name of its file without what follows the last dot.
 Neither kind of key is ever shown: `repr` names ids only.

@@ -1,4 +1,4 @@
-"""How a data key is wrapped: RSA-OAEP with SHA3-512 as hash and in MGF1, empty label (LAYOUT.md, "Encryption").
+"""How a data key is wrapped: RSA-OAEP with SHA3-512 as hash and in MGF1, empty label (LAYOUT.md, "Chunks").
 
 This is what Aiven's plugin does. It is written out because `cryptography` refuses OAEP with this hash.
 """

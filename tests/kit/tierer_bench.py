@@ -11,6 +11,7 @@ from kit.golden import golden
 from tierd.base.ids import Uuid
 from tierd.config.model import Remote
 from tierd.config.topic import DAY_MS, TopicSettings
+from tierd.remote.keyring import NO_KEYS, KeyRing
 from tierd.remote.keys import Keys
 from tierd.remote.memory import MemoryStore
 from tierd.remote.open import Bucket
@@ -24,6 +25,7 @@ from tierd.tiering.verbs import VerbProgress, VerbResult
 
 SETTINGS = TopicSettings(local_retention_ms=None, tierd_delete_delay_ms=DAY_MS)
 KEYS = Keys("p/")
+REMOTE = Remote(url="file:/memory")
 
 
 def who(directory_id: str = "d", incarnation: bytes = b"") -> Identity:
@@ -38,15 +40,21 @@ def no_report(progress: VerbProgress) -> None:
 class Bench:
     """A tierer whose broker is a FolderTier."""
 
-    def __init__(self, root: Path, store: MemoryStore, clock: FakeClock, state: str = "state") -> None:
+    def __init__(
+        self,
+        root: Path,
+        store: MemoryStore,
+        clock: FakeClock,
+        state: str = "state",
+        remote: Remote = REMOTE,
+        ring: KeyRing = NO_KEYS,
+    ) -> None:
         self.root, self.store, self.clock = root, store, clock
         self.local = FolderTier()
         (root / state).mkdir(exist_ok=True)
         self.catalog = Catalog.open(root / state / "catalog.sqlite")
-        self.options = TiererOptions(
-            remote=Remote(url="file:/memory"), state_dir=root / state, retry_ms=1, silence_ms=50
-        )
-        self.tierer = Tierer(self.options, clock, Bucket(store, KEYS, "memory:"), self.catalog, self.local)
+        self.options = TiererOptions(remote=remote, state_dir=root / state, retry_ms=1, silence_ms=50)
+        self.tierer = Tierer(self.options, clock, Bucket(store, KEYS, "memory:", ring), self.catalog, self.local)
         self.local.changed = self.tierer.partition_changed
 
     def adopt(self, name: str, settings: TopicSettings = SETTINGS) -> PartitionView:
@@ -82,10 +90,15 @@ class Bench:
         await self.tierer.close()
 
 
-def drive(tmp_path: Path, work: Callable[[Bench], Awaitable[None]]) -> None:
+def drive(
+    tmp_path: Path,
+    work: Callable[[Bench], Awaitable[None]],
+    remote: Remote = REMOTE,
+    ring: KeyRing = NO_KEYS,
+) -> None:
     async def run() -> None:
         clock = FakeClock()
-        bench = Bench(tmp_path, MemoryStore(clock), clock)
+        bench = Bench(tmp_path, MemoryStore(clock), clock, remote=remote, ring=ring)
         try:
             await work(bench)
         finally:

@@ -15,7 +15,8 @@ from pathlib import Path
 from tierd.base.clock import Clock
 from tierd.base.errors import CorruptFile, RemoteUnavailable, TierdError
 from tierd.base.ids import Uuid
-from tierd.remote.chunks import plain_chunks
+from tierd.config.topic import MIB
+from tierd.remote.chunks import ChunkIndex
 from tierd.remote.crc import crc32c
 from tierd.remote.errors import PreconditionFailed
 from tierd.remote.extras import SegmentExtras, to_metadata
@@ -23,6 +24,7 @@ from tierd.remote.indexes import join_indexes
 from tierd.remote.keys import Keys, SegmentName
 from tierd.remote.manifest import Manifest, encode_manifest
 from tierd.remote.store import ObjectStore
+from tierd.remote.transform import Transform
 from tierd.storage import names
 from tierd.storage.header import HEADER_BYTES, parse_header
 from tierd.storage.records import iter_records
@@ -31,9 +33,11 @@ from tierd.tiering import sidecars
 from tierd.tiering.buffers import PartBuffers
 from tierd.tiering.catalog import Catalog
 from tierd.tiering.lifecycle import CopyState
-from tierd.tiering.log_upload import LogUpload, compare, refused_at_once
+from tierd.tiering.log_upload import LogReading, send_log
+from tierd.tiering.object_upload import ObjectUpload, compare, refused_at_once
 from tierd.tiering.rows import NO_LAYOUT, CatalogSegment
 from tierd.tiering.segments import RemoteSegment
+from tierd.tiering.storing import Storing, is_worth_compressing
 from tierd.tiering.walk import SegmentWalker
 
 
@@ -65,6 +69,10 @@ class CopierParts:
     """Longest time after which a request in flight can still take effect."""
     abandon_ms: int
     """A try that lasts longer is given up: half of the age guard (remote/LAYOUT.md, "Writing a segment")."""
+    compress: bool = False
+    """Compress segments that are worth it."""
+    chunk_bytes: int = MIB
+    """Of what is compressed or encrypted."""
 
 
 class Copier:
@@ -171,12 +179,14 @@ class Copier:
         `.indexes` is made and sent while the last parts of `.log` are on their way.
         """
         walker = SegmentWalker(self._segment.base, self._segment.next_base, str(self._path))
-        sending = self._log_upload(walker)
+        sending = self._log_upload()
         try:
+            storing = self._storing()
             with _opened(self._path, self._segment.size_bytes) as fd:
-                crc = sending.send(fd)
+                chunks = send_log(fd, LogReading(self._path, row.remote.size_bytes, walker), sending, storing)
                 largest_offset = _first_largest(walker, fd, str(self._path))
-            ready = self._send_indexes(row, walker, crc, largest_offset)
+            row = _as_stored(row, sending, storing)
+            ready = self._send_indexes(row, walker, storing, largest_offset)
             log = sending.finish()
         except (TierdError, OSError) as error:
             sending.abort()
@@ -184,34 +194,34 @@ class Copier:
             raise
         ready = replace(ready, remote=replace(ready.remote, log_etag=log.etag))
         self._check_going()
-        manifest = encode_manifest(self._manifest(ready))
+        manifest = encode_manifest(self._manifest(ready, chunks, storing))
         return replace(ready, manifest_bytes=len(manifest)), manifest
 
-    def _log_upload(self, walker: SegmentWalker) -> LogUpload:
+    def _storing(self) -> Storing:
+        compress = self._parts.compress and is_worth_compressing(self._view.directory, self._segment)
+        return Storing(Transform(compress), None, self._parts.chunk_bytes)
+
+    def _log_upload(self) -> ObjectUpload:
         parts = self._parts
-        return LogUpload(
+        return ObjectUpload(
             store=parts.store,
             uploads=parts.uploads,
             buffers=parts.buffers,
             key=self._stem + ".log",
-            path=self._path,
-            size_bytes=self._segment.size_bytes,
-            walker=walker,
             hints=to_metadata(SegmentExtras(epoch=self._owner.epoch, incarnation=self._owner.incarnation)),
             check_going=self._check_going,
             on_bytes=self._on_bytes,
         )
 
     def _send_indexes(
-        self, row: CatalogSegment, walker: SegmentWalker, log_crc: int, largest_offset: int | None
+        self, row: CatalogSegment, walker: SegmentWalker, storing: Storing, largest_offset: int | None
     ) -> CatalogSegment:
         beside = sidecars.load(self._view, self._segment, walker)
-        body, layout = join_indexes(beside.files)
+        body, layout = join_indexes(beside.files, storing.transform.store_index)
         crc = crc32c(body)
         remote = replace(
             row.remote,
             indexes_bytes=len(body),
-            log_crc=log_crc,
             indexes_crc=crc,
             layout=layout,
             largest_timestamp_ms=_largest_ms(walker),
@@ -236,7 +246,7 @@ class Copier:
             incarnation=self._owner.incarnation,
         )
 
-    def _manifest(self, row: CatalogSegment) -> Manifest:
+    def _manifest(self, row: CatalogSegment, chunks: ChunkIndex, storing: Storing) -> Manifest:
         remote = row.remote
         return Manifest(
             topic=remote.topic,
@@ -249,8 +259,10 @@ class Copier:
             node_id=self._parts.node_id,
             written_ms=self._parts.clock.now_ms(),
             epochs=remote.epochs,
-            chunks=plain_chunks(remote.size_bytes),
+            chunks=chunks,
             layout=remote.layout,
+            compressed=storing.transform.compressed,
+            encryption=storing.encryption,
             transactions_empty=remote.layout.transaction is None,
         )
 
@@ -268,6 +280,12 @@ class Copier:
         done = replace(row, state=CopyState.COPY_FINISHED)
         self._parts.catalog.finished(done)
         return done
+
+
+def _as_stored(row: CatalogSegment, log: ObjectUpload, storing: Storing) -> CatalogSegment:
+    """With what is known of the `.log` object once all of it was handed over."""
+    stored_bytes = None if storing.transform.nothing else log.size_bytes
+    return replace(row, remote=replace(row.remote, log_crc=log.crc, stored_bytes=stored_bytes))
 
 
 @contextmanager

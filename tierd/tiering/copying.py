@@ -316,6 +316,8 @@ class Copying:
             node_id=state.options.node_id,
             settle_ms=state.options.settle_ms,
             abandon_ms=state.options.age_guard_ms // 2,
+            compress=state.options.remote.compression == "zstd",
+            chunk_bytes=state.options.remote.chunk_bytes,
         )
 
     def _failed(self, part: PartitionId, attempt: Attempt, segment: SegmentView, error: TierdError | OSError) -> None:

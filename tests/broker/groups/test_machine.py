@@ -90,6 +90,22 @@ def test_the_favourite_that_all_speak_wins() -> None:
     assert sorted(member.metadata for member in answer.members) == [b"mine", b"x", b"x"]
 
 
+def test_who_has_left_or_said_something_else_since_has_no_vote() -> None:
+    cluster = Cluster()
+    a, b, c = ("a", b""), ("b", b""), ("c", b"")
+    first = cluster.joined(cluster.join(protocols=(a, b))).member_id
+    second = cluster.join(protocols=(b, c))
+    cluster.join(first, protocols=(a, b))
+    assert cluster.joined(second).protocol == "b"
+    assert cluster.joined(cluster.join(protocols=(a,))).error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    _, actions = cluster.group.leave(cluster.joined(second).member_id, None, cluster.now)
+    cluster.did(actions)
+    third = cluster.join(protocols=(c, a))
+    cluster.join(first, protocols=(c, a))
+    assert cluster.joined(third).protocol == "c"
+    assert cluster.joined(cluster.join(protocols=(b,))).error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
 def test_changed_metadata_makes_a_rebalance() -> None:
     cluster = Cluster()
     leader, other = cluster.settle(2)

@@ -143,7 +143,8 @@ class Group(Roster):
         self._become(State.DEAD)
         for member in self.members.values():
             self._dismiss(member, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        self.members.clear()
+        for member_id in list(self.members):
+            self._exit(member_id)
         self._static.clear()
         self._pending.clear()
         self.wake_ms = self._join_deadline = self._sync_deadline = None
@@ -224,7 +225,9 @@ class Group(Roster):
         if member.join is not None:
             self._reply(member.join, JoinAnswer(error=ErrorCode.REBALANCE_IN_PROGRESS, member_id=member.id))
         member.join = ask.ticket
+        self._ballots.remove(member)
         member.protocols = ask.protocols
+        self._ballots.add(member)
         member.client_id, member.client_host = ask.client_id, ask.client_host
         member.session_timeout_ms = ask.session_timeout_ms
         member.rebalance_timeout_ms = ask.rebalance_timeout_ms
@@ -235,7 +238,7 @@ class Group(Roster):
 
         While the chosen protocol stays the same, a stable group is not disturbed.
         """
-        member = self.members.pop(old_id)
+        member = self._exit(old_id)
         self._dismiss(member, ErrorCode.FENCED_INSTANCE_ID)
         member.id = ask.fresh_id
         self._enter(member)
@@ -246,7 +249,7 @@ class Group(Roster):
             self._unsynced.remove(old_id)
             self._unsynced.add(member.id)
         self._update(member, ask, now_ms)
-        if self.state is not State.STABLE or vote(self.members.values()) != self.protocol:
+        if self.state is not State.STABLE or vote(self._ballots.lists) != self.protocol:
             self._rebalance(now_ms)
             return
         member.join = None
@@ -356,7 +359,7 @@ class Group(Roster):
             return
         if self.leader is None or self.members[self.leader].join is None:
             self.leader = joined[0].id
-        self.protocol = vote(self.members.values())
+        self.protocol = vote(self._ballots.lists)
         self._become(State.COMPLETING)
         self._unsynced = set(self.members)
         self._sync_deadline = self._soon(now_ms + self._longest_rebalance())
@@ -367,7 +370,7 @@ class Group(Roster):
             self._touch(member, now_ms)
 
     def _remove(self, member_id: str) -> None:
-        member = self.members.pop(member_id)
+        member = self._exit(member_id)
         self._dismiss(member, ErrorCode.UNKNOWN_MEMBER_ID)
         if member.instance_id is not None:
             del self._static[member.instance_id]

@@ -13,7 +13,7 @@ from tierd.broker.groups.model import (
     SyncAnswer,
     Ticket,
 )
-from tierd.broker.groups.vote import common_protocols
+from tierd.broker.groups.vote import Ballots, common_protocols
 from tierd.wire.errors import ErrorCode
 
 
@@ -33,6 +33,7 @@ class Roster:
         self.members: dict[str, Member] = {}
         self.wake_ms: int | None = None
         """When `tick` must be called at the latest; None: nothing is timed."""
+        self._ballots = Ballots()
         self._static: dict[str, str] = {}
         self._pending: dict[str, int] = {}  # ids given out but not joined yet, and when they lapse
         self._unsynced: set[str] = set()
@@ -126,8 +127,14 @@ class Roster:
 
     def _enter(self, member: Member) -> None:
         self.members[member.id] = member
+        self._ballots.add(member)
         if member.instance_id is not None:
             self._static[member.instance_id] = member.id
+
+    def _exit(self, member_id: str) -> Member:
+        member = self.members.pop(member_id)
+        self._ballots.remove(member)
+        return member
 
     def _identify(self, member_id: str, instance_id: str | None) -> ErrorCode | None:
         if self.state is State.DEAD:
@@ -150,7 +157,7 @@ class Roster:
     def _speaks_our_protocols(self, ask: Join) -> bool:
         if not self.members:
             return bool(ask.protocol_type and ask.protocols)
-        common = common_protocols(self.members.values())
+        common = common_protocols(self._ballots.lists)
         return ask.protocol_type == self.protocol_type and any(name in common for name, _ in ask.protocols)
 
     def _joined(self, member: Member, *, leader: str | None = None, skip_assignment: bool = False) -> JoinAnswer:

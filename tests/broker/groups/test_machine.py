@@ -32,6 +32,13 @@ def test_a_new_client_first_gets_its_id() -> None:
     assert cluster.joined(cluster.join(lapsed, id_required=True)).error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
+def test_who_was_given_an_id_and_never_came_back_keeps_no_first_member_waiting() -> None:
+    cluster = Cluster()
+    cluster.joined(cluster.join(id_required=True))
+    first = cluster.joined(cluster.join())
+    assert (first.error, first.generation, cluster.group.state) == (ErrorCode.NONE, 1, State.COMPLETING)
+
+
 def test_a_second_member_makes_all_join_again() -> None:
     cluster = Cluster()
     members = cluster.settle(3)

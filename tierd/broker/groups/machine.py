@@ -319,6 +319,9 @@ class Group(Roster):
                 self._gathering = Gathering(step, wait - step)
                 wait = step
             self._join_deadline = self._soon(now_ms + wait)
+            if was_empty and self._gathering is None:
+                self._complete(now_ms)  # without those who were given an id and may never come
+                return
         self._try_complete(now_ms)
 
     def _try_complete(self, now_ms: int) -> None:

@@ -14,6 +14,7 @@ from tierd.base.ids import PartitionId
 from tierd.broker import gap_judge
 from tierd.broker.mending import begin_one, let_wait
 from tierd.broker.partition import Partition
+from tierd.broker.problems import Kind, gap_problems, lost_for_good
 from tierd.remote.view import RemotePartition
 from tierd.storage.names import CLEAN_SHUTDOWN, RECOVERY_POINT_CHECKPOINT, Suffix, segment_file
 from tierd.storage.view import PartitionView
@@ -223,3 +224,31 @@ def test_what_nobody_expects_while_a_gap_is_judged_is_heard_of_at_once(tmp_path:
         assert isinstance((await asyncio.wait_for(heard, 30))["exception"], ZeroDivisionError)
 
     asyncio.run(run())
+
+
+def test_what_the_readers_of_lost_offsets_wait_for_is_named(tmp_path: Path) -> None:
+    partition, (first, _) = _two_torn(tmp_path)
+
+    async def run() -> None:
+        await begin_one(partition, 3, Tier([False]), over=False, start_known=True)  # type: ignore[arg-type]
+        assert slice_bytes(partition.log, first[0]) == b""
+
+    asyncio.run(run())
+    logged = partition.log
+
+    def told() -> str:
+        (one,) = gap_problems(partition)
+        assert one.kind is Kind.UNDECIDED
+        return one.detail
+
+    assert told().endswith("reads there wait until the bucket has been looked at")
+    assert partition.remote is not None
+    partition.remote = replace(partition.remote, lost=((0, 10),))
+    assert "has lost offsets 0 to 9; they are copied again" in told()
+    logged.settings = replace(logged.settings, remote_log_copy_disable=True)
+    assert told().endswith("not copied again as long as remote.log.copy.disable=true")
+
+
+def test_of_joined_gaps_only_what_was_decided_is_lost() -> None:
+    assert list(lost_for_good([(0, 10), (20, 30)], [])) == [(0, 10), (20, 30)]
+    assert list(lost_for_good([(0, 10), (20, 30)], [(8, 10), (2, 4), (20, 30)])) == [(0, 2), (4, 8)]

@@ -1,6 +1,6 @@
 """The one list of what is wrong with what is served: status, /health and the metrics all show what it has."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import chain
@@ -8,6 +8,7 @@ from itertools import chain
 from tierd.broker.partition import Partition
 from tierd.broker.partitions import Partitions
 from tierd.storage.directory import NO_TOPIC_ID
+from tierd.storage.gaps import Gap
 
 _NO_ID = (
     f"{NO_TOPIC_ID}; start with the --state and the --remote that belong to it, or put the file back, or write one "
@@ -23,6 +24,7 @@ class Kind(StrEnum):
     WAITING = "waiting"
     UNREADABLE = "unreadable"
     LOST = "lost"
+    UNDECIDED = "undecided"
     LOST_IN_BUCKET = "lost in bucket"
     ROTTEN_HEAD = "rotten head"
     REFUSED = "refused"
@@ -61,8 +63,7 @@ def _of_partition(partition: Partition, now_ms: int) -> Iterator[Problem]:
     if partition.unreadable is not None and partition.unreadable[0] >= logged.log_start:
         yield Problem(Kind.UNREADABLE, name, f"offset {partition.unreadable[0]}: {partition.unreadable[1]}")
     yield from (Problem(Kind.UNREADABLE, name, unread) for unread in partition.unread)
-    for start, stop in logged.gaps:
-        yield Problem(Kind.LOST, name, lost_offsets(start, stop))
+    yield from gap_problems(partition)
     for start, stop in partition.remote.lost if partition.remote is not None else ():
         yield Problem(Kind.LOST_IN_BUCKET, name, _lost_in_bucket(start, stop, logged.local_start))
     if partition.remote is not None and (why := partition.remote.rotten_head) is not None:
@@ -71,6 +72,40 @@ def _of_partition(partition: Partition, now_ms: int) -> Iterator[Problem]:
         yield Problem(Kind.REFUSED, name, "reads from the bucket have not been answered for 30 s: they are refused")
     if (why := logged.compaction.problem) is not None:
         yield Problem(Kind.UNCLEANABLE, name, f"could not be cleaned: {why}")
+
+
+def gap_problems(partition: Partition) -> Iterator[Problem]:
+    """Of offsets that the disk has lost."""
+    found = partition.log.found_gaps
+    for start, stop in lost_for_good(partition.log.gaps, found):
+        yield Problem(Kind.LOST, str(partition), lost_offsets(start, stop))
+    for start, stop in found:
+        yield Problem(Kind.UNDECIDED, str(partition), _undecided(start, stop, partition))
+
+
+def lost_for_good(gaps: Iterable[Gap], found: Iterable[Gap]) -> Iterator[Gap]:
+    """What is left of *gaps* without those of which nobody has said yet whether the bucket has them."""
+    for start, stop in gaps:
+        for begin, end in sorted(found):
+            if start <= begin < stop:
+                if start < begin:
+                    yield start, begin
+                start = end
+        if start < stop:
+            yield start, stop
+
+
+def _undecided(start: int, stop: int, partition: Partition) -> str:
+    """Readers of these offsets wait: what keeps them is to be seen, for it may last."""
+    begin, remote = partition.log.local_start, partition.remote
+    why = f"the disk has lost offsets {start} to {stop - 1}, and reads there wait until the bucket has been looked at"
+    below = [] if remote is None else [one for one in remote.lost if one[0] < stop and begin < one[1]]
+    if not below:
+        return why
+    why += f": of what is given up for it, the bucket has lost offsets {below[0][0]} to {below[0][1] - 1}"
+    if partition.log.settings.remote_log_copy_disable:
+        return f"{why}, which are not copied again as long as remote.log.copy.disable=true"
+    return f"{why}; they are copied again from the disk, where it has them whole"
 
 
 def lost_offsets(start: int, stop: int) -> str:

@@ -8,7 +8,10 @@ from tierd.base.disk import Disk
 from tierd.base.ids import TopicPartition
 from tierd.storage.fdcache import FdCache
 from tierd.storage.indexcache import IndexCache
+from tierd.storage.remaking import RemadeIndexes
+from tierd.storage.repairs import Repairs
 from tierd.storage.reserve import DiskReserve
+from tierd.storage.segment import Segment
 from tierd.storage.setaside import SetAside
 from tierd.storage.trash import Trash
 
@@ -19,6 +22,9 @@ class LogContext:
     clock: Clock
     fds: FdCache
     indexes: IndexCache
+    repairs: Repairs
+    remake: Callable[[Segment, int], RemadeIndexes]
+    """Indexes of so many bytes of a segment's log; in any thread."""
     reserve: DiskReserve
     set_aside: SetAside
     trash: Trash

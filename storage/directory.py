@@ -30,13 +30,14 @@ from tierd.storage.metadata import encode_clean_shutdown
 from tierd.storage.offset_files import OffsetFiles
 from tierd.storage.opening import Found, open_logs
 from tierd.storage.progress import Meter, OnProgress, no_progress
-from tierd.storage.recovery import rebuild_indexes
+from tierd.storage.remaking import RemadeIndexes, remake
+from tierd.storage.repairs import Repairs
 from tierd.storage.reserve import DiskReserve
-from tierd.storage.segment import Indexes, Segment
+from tierd.storage.segment import Segment
 from tierd.storage.setaside import SetAside
 from tierd.storage.starts import LogStarts
 from tierd.storage.trash import Trash
-from tierd.storage.txn_rebuild import rebuild_aborted
+from tierd.storage.txn_rebuild import remake_aborted
 
 log = logging.getLogger(__name__)
 
@@ -88,11 +89,14 @@ class LogDirectory:
         self.set_aside = SetAside(set_aside, disk)
         self.trash = Trash(disk, clock)
         self.doomed = Doomed(path, disk, clock)
+        self.repairs = Repairs()
         self._context = LogContext(
             disk=disk,
             clock=clock,
             fds=self._fds,
-            indexes=IndexCache(self._rebuild, partial(rebuild_aborted, disk, self.set_aside)),
+            indexes=IndexCache(self._remake, partial(remake_aborted, disk, self.set_aside), self.repairs),
+            repairs=self.repairs,
+            remake=self._remake,
             reserve=DiskReserve(path, disk, clock, reserve),
             set_aside=self.set_aside,
             trash=self.trash,
@@ -259,9 +263,9 @@ class LogDirectory:
             log.error("offsets are lost", extra={"partition": str(found.name), "start": start, "stop": stop})
         return opened
 
-    def _rebuild(self, segment: Segment) -> Indexes:
+    def _remake(self, segment: Segment, size_bytes: int) -> RemadeIndexes:
         log.warning("an index is missing or wrong, rebuilding it", extra={"log": segment.where})
-        return rebuild_indexes(segment, self._disk, _REBUILD_INTERVAL_BYTES)
+        return remake(self._disk, segment, _REBUILD_INTERVAL_BYTES, size_bytes)
 
     # -- partitions come and go --
 

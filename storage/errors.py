@@ -17,6 +17,10 @@ class RecordError:
     message: str
 
 
+class Repairing(TierdError):
+    """What is asked for is damaged, and a thread is at it: ask again once that is done."""
+
+
 class AppendRefused(TierdError):
     """Root of what the sender of a batch did wrong; nothing was written."""
 

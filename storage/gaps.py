@@ -6,6 +6,7 @@ judged once, too: by what the bucket has when the log begins, before a segment t
 
 import json
 import logging
+import threading
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -87,11 +88,12 @@ class GapFile:
 
 
 class Gaps:
-    """The gaps of one log. Loop thread only."""
+    """The gaps of one log. Loop thread only, but for `keep`."""
 
     def __init__(self, file: GapFile, log_start: int, log_end: int) -> None:
         self._file = file
-        self._now = file.load()
+        self._lock = threading.Lock()
+        self._saved = self._now = file.load()
         self._become(self._now.within(log_start, log_end))
 
     def within(self, log_start: int, log_end: int) -> tuple[Gap, ...]:
@@ -119,7 +121,8 @@ class Gaps:
         return bool(self._now.found or self._now.lost)
 
     def holds(self, gap: Gap) -> bool:
-        return self._now.holds(gap)
+        """Whether it is noted durably."""
+        return self._saved.holds(gap)
 
     @property
     def found(self) -> tuple[Gap, ...]:
@@ -127,8 +130,13 @@ class Gaps:
         return tuple(sorted(self._now.found))
 
     def note(self, gap: Gap) -> None:
-        """One more is found. Durable when it returns. Raises DiskFull, OSError."""
-        self._become(Recorded(_apart((*self._now.found, gap)), self._now.lost))
+        """One more is found; `keep` it before anything is done that hides it."""
+        self._now = Recorded(_apart((*self._now.found, gap)), self._now.lost)
+
+    def keep(self) -> None:
+        """Make durable what is noted. Any thread. Raises DiskFull, OSError."""
+        with self._lock:
+            self._save(self._now)
 
     def judge(self, asked: Collection[Gap], healed: Collection[Gap]) -> None:
         """Of *asked* what is found is judged: *healed* are gaps no more, others are lost. Durable when it returns."""
@@ -137,9 +145,14 @@ class Gaps:
         self._become(Recorded(left, _merged((*self._now.lost, *lost))))
 
     def _become(self, gaps: Recorded) -> None:
-        if gaps != self._now:
-            self._file.save(gaps)
+        with self._lock:
+            self._save(gaps)
             self._now = gaps
+
+    def _save(self, gaps: Recorded) -> None:
+        if gaps != self._saved:
+            self._file.save(gaps)
+            self._saved = gaps
 
 
 def _within(gaps: tuple[Gap, ...], log_start: int, log_end: int) -> tuple[Gap, ...]:

@@ -390,6 +390,7 @@ class Log(ReadableLog):
     def close(self) -> None:
         """Give back the descriptors; slices that are out keep theirs."""
         for segment in self._segments:
+            segment.gone = True
             self._context.indexes.forget(segment)
             segment.handle.drop()
 

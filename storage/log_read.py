@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from tierd.base.errors import CorruptFile, TierdError
+from tierd.storage.errors import Repairing
 from tierd.storage.fdcache import FileHandle
 from tierd.storage.header import HEADER_BYTES, LENGTH_END, MAGIC, BatchHeader, parse_header
 from tierd.storage.indexcache import IndexCache
@@ -48,7 +49,7 @@ class LogReader:
         """Whole batches below *stop* from the first whose last offset is at or above *offset*.
 
         The first one comes even above *max_bytes*. With *committed* the aborted transactions among them are named.
-        Raises SegmentsChanged, CorruptFile, DiskFull, OSError.
+        Raises SegmentsChanged, Repairing, CorruptFile, DiskFull, OSError.
         """
         if offset >= stop:
             return EMPTY_SLICE
@@ -101,11 +102,11 @@ class LogReader:
         """Spans with their handles acquired into *handles*, and the number of the segment that the last one is in."""
         segments = self._segments
         spans: list[FileSpan] = []
-        at = segments.find(offset)
+        at = last = segments.find(offset)
         while True:
             segment, next_base = segments[at], segments.next_base(at)
-            if not segment.checked and not self.is_settled(at):
-                raise SegmentsChanged(f"{segment.where} has been put right")
+            if not segment.checked and not self._is_ready(at, must=not spans):
+                return spans, last
             whole = stop >= (log_end if next_base is None else next_base)
             if segment.size_bytes:
                 fd = segment.handle.acquire()
@@ -118,15 +119,29 @@ class LogReader:
                     segment.hint(stop, end)
                 if end > start:
                     spans.append(FileSpan(fd, start, end - start))
+                    last = at
                     max_bytes -= end - start
                 else:
                     handles.pop().release()
                 if end < full:
-                    return spans, at
+                    return spans, last
             if next_base is None or next_base >= stop or len(spans) >= _MAX_SPANS or (spans and max_bytes <= 0):
-                return spans, at
+                return spans, last
             offset = next_base
             at += 1
+
+    def _is_ready(self, at: int, *, must: bool) -> bool:
+        """Whether segment number *at* may be read. False: not yet, and no matter unless it *must* be; else it raises
+        Repairing then, and SegmentsChanged."""
+        try:
+            settled = self.is_settled(at)
+        except Repairing:
+            if must:
+                raise
+            return False
+        if not settled:
+            raise SegmentsChanged(f"{self._segments[at].where} has been put right")
+        return True
 
     def is_settled(self, at: int) -> bool:
         """Whether segment number *at* may be used as it is; else the segments have changed."""

@@ -126,7 +126,7 @@ class ReadableLog:
         """Whole batches from the first whose last offset is at or above *offset*; release the slice once sent.
 
         The first batch comes even above *max_bytes*. Empty at the end of what may be read. Raises OffsetOutOfRange
-        outside [local_start, log_end], CorruptFile, OSError.
+        outside [local_start, log_end], Repairing, CorruptFile, OSError.
         """
         end = self.log_end
         if not self.local_start <= offset <= end:
@@ -152,14 +152,25 @@ class ReadableLog:
         return self._gaps.found
 
     def _settle(self, at: int) -> bool:
-        """Look at closed segment number *at* before its first use; whether all is as it was. Raises CorruptFile,
-        DiskFull, OSError."""
-        settled = settle(self._context, self.name, self._segments, self._gaps, at)
-        if settled.cut is not None:
-            self.cuts.append(settled.cut)
-        if settled.lost is not None and self.on_loss is not None:
+        """Look at closed segment number *at* before its first use; whether all is as it was. Raises Repairing,
+        CorruptFile, DiskFull, OSError."""
+        return settle(self._context, self.name, self._segments, self._gaps, at, self._settled)
+
+    def _settled(self, cut: Cut | None, lost: Gap | None) -> None:
+        if cut is not None:
+            self.cuts.append(cut)
+        if lost is not None and self.on_loss is not None:
             self.on_loss()
-        return not settled.changed
+
+    @property
+    def repairing(self) -> bool:
+        """Whether a thread puts files of it right."""
+        return self._context.repairs.busy(self.directory)
+
+    @property
+    def repairs(self) -> int:
+        """How many repairs have ended, in all of its data directory."""
+        return self._context.repairs.ended
 
     def batches(self, start: int | None = None, stop: int | None = None) -> Iterator[tuple[BatchHeader, bytes]]:
         """Every local batch that lies in [start, stop), whole, oldest first. Raises CorruptFile, OSError."""

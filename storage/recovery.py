@@ -42,17 +42,23 @@ class Cut:
 
 
 def walk_segment(
-    segment: Segment, on_batch: OnBatch, stop: int | None = None, meter: Meter | None = None
+    segment: Segment,
+    on_batch: OnBatch,
+    stop: int | None = None,
+    meter: Meter | None = None,
+    size_bytes: int | None = None,
 ) -> SegmentScan:
-    """Walk the good batches of a segment; those at or above *stop*, the next segment's base, are not good.
+    """Walk the good batches of a segment, or of its first *size_bytes*; those at or above *stop*, the next segment's
+    base, are not good.
 
     Any thread: the descriptor is its own. *meter* had been told to expect the segment.
     """
+    size_bytes = segment.size_bytes if size_bytes is None else size_bytes
     with segment.handle.path.open("rb", buffering=0) as file:
         fd = file.fileno()
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_SEQUENTIAL)
         read = pread(fd) if meter is None else meter.counted(pread(fd))
-        scan = scan_segment(read, segment.size_bytes, segment.base, segment.where)
+        scan = scan_segment(read, size_bytes, segment.base, segment.where)
         end = segment.base
         for position, header in scan:
             if stop is not None and header.last_offset >= stop:
@@ -69,23 +75,31 @@ def walk_segment(
     return scan
 
 
-def rebuild_indexes(
-    segment: Segment, disk: Disk, interval_bytes: int, meter: Meter | None = None, stop: int | None = None
-) -> Indexes:
-    """Make both indexes of a closed segment again from its log, as far as that is good and below *stop*, and write
-    them."""
+def build_indexes(
+    segment: Segment,
+    interval_bytes: int,
+    meter: Meter | None = None,
+    stop: int | None = None,
+    size_bytes: int | None = None,
+) -> tuple[Indexes, int]:
+    """Both indexes of a closed segment from its log, as far as that is good and below *stop*, and the offset after
+    it. Any thread."""
     builder = IndexBuilder(segment.base)
 
     def on_batch(_: int, position: int, header: BatchHeader) -> None:
         builder.note(position, header.size_bytes, header.last_offset, header.max_timestamp_ms, interval_bytes)
 
-    walk_segment(segment, on_batch, stop, meter)
+    scan = walk_segment(segment, on_batch, stop, meter, size_bytes)
     builder.note_time()
-    for suffix, raw in ((Suffix.INDEX, builder.offsets.to_bytes()), (Suffix.TIME_INDEX, builder.times.to_bytes())):
+    return Indexes(builder.offsets, builder.times), scan.next_offset
+
+
+def rebuild_indexes(segment: Segment, disk: Disk, interval_bytes: int, meter: Meter, stop: int | None) -> None:
+    """Write the indexes that `build_indexes` makes."""
+    indexes, _ = build_indexes(segment, interval_bytes, meter, stop)
+    for suffix, raw in ((Suffix.INDEX, indexes.offsets.to_bytes()), (Suffix.TIME_INDEX, indexes.times.to_bytes())):
         disk.write_new(segment.path(suffix), raw)
         disk.fsync_file(segment.path(suffix))
-    builder.offsets.written, builder.times.written = len(builder.offsets), len(builder.times)
-    return Indexes(builder.offsets, builder.times)
 
 
 def cut_off(
@@ -96,18 +110,24 @@ def cut_off(
     position: int,
     next_offset: int,
     reason: str,
+    inode: int | None = None,
 ) -> Cut | None:
-    """Take all from *position* on out of the segment's log, set aside and durable; None when it was only zeros."""
+    """Take all from *position* on out of the segment's log, set aside and durable; None when it was only zeros.
+
+    Any thread, with *inode*: raises CorruptFile when another file has the log's name now. The segment itself is left
+    to the caller.
+    """
     path, size_bytes = segment.handle.path, segment.size_bytes
     kept = set_aside.cut(name, path, position, size_bytes)
     file = disk.open(path)
     try:
+        if inode is not None and os.fstat(file.fd).st_ino != inode:
+            raise CorruptFile(str(path), position, "what was to be cut has been replaced")
         file.truncate(position)
         file.fsync()  # the recovery point may be here: nobody would look for what comes back behind it
     finally:
         file.close()
     disk.set_mtime(path, segment.append_ms)
-    segment.size_bytes = position
     return None if kept is None else Cut(segment.base, next_offset, position, size_bytes - position, reason)
 
 
@@ -176,6 +196,7 @@ class Recovery:
                 self._on_gap((scan.next_offset, next_base))
             reason = scan.problem.reason if scan.problem is not None else ""
             cut = cut_off(self._set_aside, self._disk, self._name, segment, scan.good_bytes, scan.next_offset, reason)
+            segment.size_bytes = scan.good_bytes
             if cut is not None:
                 self.cuts.append(cut)
         segment.hints.clear()

@@ -35,6 +35,7 @@ class Segment:
         "checked",
         "directory",
         "first_append_ms",
+        "gone",
         "handle",
         "has_txn_index",
         "hints",
@@ -55,6 +56,8 @@ class Segment:
         self.first_append_ms: int | None = None
         """Wall clock of the first append, or an earlier time when that is not known; None while empty."""
         self.builder: IndexBuilder | None = None
+        self.gone = False
+        """Its log has it no more: dropped, replaced or closed."""
         self.checked = False
         """Written or read whole in this run, or looked at (settling.py): it ends where the next one begins."""
         self.loaded: Indexes | None = None

@@ -59,10 +59,10 @@ class Segments:
     def drop(self, count: int) -> list[Segment]:
         """Take the oldest *count* out of the list."""
         assert count < len(self._segments)
+        del self._bases[:count]
         gone = self._segments[:count]
         del self._segments[:count]
-        del self._bases[:count]
-        return gone
+        return _gone(gone)
 
     def replace(self, start: int, count: int, new: Segment) -> list[Segment]:
         """Put *new* in the place of *count* closed segments from number *start* on, the first of which has its base."""
@@ -71,24 +71,30 @@ class Segments:
         assert gone[0].base == new.base
         self._segments[start : start + count] = [new]
         self._bases[start : start + count] = [new.base]
-        return gone
+        return _gone(gone)
 
     def remove(self, i: int) -> Segment:
         """Take closed segment *i*, not the first, out: the one before it ends where it did."""
         assert 0 < i < len(self._segments) - 1
         del self._bases[i]
-        return self._segments.pop(i)
+        return _gone([self._segments.pop(i)])[0]
 
     def drop_last(self) -> Segment:
         """Take the active segment out; the one before it becomes active."""
         gone = self._segments.pop()
         self._bases.pop()
         self.active = self._segments[-1]
-        return gone
+        return _gone([gone])[0]
 
     def restart(self, active: Segment) -> list[Segment]:
         """Go on with *active* alone; give the old ones."""
         gone, self._segments = self._segments, [active]
         self._bases = [active.base]
         self.active = active
-        return gone
+        return _gone(gone)
+
+
+def _gone(segments: list[Segment]) -> list[Segment]:
+    for segment in segments:
+        segment.gone = True
+    return segments

@@ -2,12 +2,14 @@
 
 It must begin at its base or above and below the next one's, hold whole batches to the file's end, and end where the
 next one begins, or at least behind all that its indexes name. Only what the last index entry leads to is walked, header
-by header. Loop thread only.
+by header; what has to be done about it may take long (repairs.py). Loop thread only.
 """
 
 import logging
 import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from tierd.base.errors import CorruptFile
 from tierd.base.ids import TopicPartition
@@ -18,6 +20,7 @@ from tierd.storage.index import OffsetIndex
 from tierd.storage.log_read import heads
 from tierd.storage.names import Suffix
 from tierd.storage.recovery import Cut, cut_off
+from tierd.storage.remaking import Remade, RemadeIndexes
 from tierd.storage.segment import Segment, tail_of
 from tierd.storage.segments import Segments
 from tierd.storage.sparse import OffsetEntries
@@ -32,14 +35,11 @@ _INDEXES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Settled:
-    """What has become of a segment."""
+_MOST_WALKED_BYTES = 4 * 1024 * 1024
+"""Further than this behind its last entry an index made here does not end: one that does is made again."""
 
-    changed: bool = False
-    """Segments, or what is known of lost offsets, are not what they were."""
-    cut: Cut | None = None
-    lost: Gap | None = None
+Told = Callable[[Cut | None, Gap | None], None]
+"""Of the cut and the offsets lost, once all that is done about a segment is done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,42 +52,44 @@ class _Ending:
     """Why it is not good to its end."""
 
 
-def settle(context: LogContext, name: TopicPartition, segments: Segments, gaps: Gaps, at: int) -> Settled:
-    """Look at closed segment number *at*. What is torn or overlaps the next one is set aside and cut, a later one that
-    lies in it wholly is set aside; offsets lost are noted first. One that ends whole, but before the next one begins,
-    has lost nothing unless its indexes say so: compaction leaves such holes, and an adopted topic may have been
-    compacted whatever it says now.
+def settle(context: LogContext, name: TopicPartition, segments: Segments, gaps: Gaps, at: int, told: Told) -> bool:
+    """Look at closed segment number *at*; whether all is as it was. What is torn or overlaps the next one is set aside
+    and cut, a later one that lies in it wholly is set aside; offsets lost are noted first. One that ends whole, but
+    before the next one begins, has lost nothing unless its indexes say so: compaction leaves such holes, and an adopted
+    topic may have been compacted whatever it says now.
 
-    Raises CorruptFile, DiskFull, OSError; then it may be tried again.
+    Raises Repairing, CorruptFile, DiskFull, OSError; then it may be tried again.
     """
     segment, stop = segments[at], segments.next_base(at)
     assert stop is not None
+    context.repairs.check(segment)
     named = _named(segment)  # before its indexes are made again
     ending = _ending(context, segment, stop)
     if not ending.reason and ending.next_offset <= named < stop:
         ending = replace(ending, reason=f"its indexes name offset {named}")
-    if ending.reason and not ending.position and at and not segments[at - 1].checked:
-        before = settle(context, name, segments, gaps, at - 1)  # it may be whole there
-        if before.changed:
-            return before
-    removed = _drop_covered(context, name, segments, at, ending.next_offset)
-    stop = segments.next_base(at)
+    unsure = ending.reason and not ending.position and at and not segments[at - 1].checked
+    if unsure and not settle(context, name, segments, gaps, at - 1, told):  # it may be whole there
+        return False
+    covered = _covered(segments, at, ending.next_offset)
+    stop = segments.next_base(at + covered)
     assert stop is not None
     if ending.next_offset > stop:
         ending = _ending_below(context, segment, stop)
     lost = (ending.next_offset, stop) if ending.reason and ending.next_offset < stop else None
     if lost is not None and gaps.holds(lost):
         lost = None
+    if not covered and lost is None and ending.position == segment.size_bytes:
+        segment.checked = True
+        _put(context.indexes.unsettled(segment))
+        return True
     if lost is not None:
         facts = {"partition": str(name), "log": segment.where, "start": lost[0], "stop": lost[1]}
         log.warning("a closed segment ends before the next one begins", extra=facts)
         gaps.note(lost)
-    cut = None
-    torn = ending.position < segment.size_bytes
-    if torn:
-        cut = _cut(context, name, segment, ending)
-    segment.checked = True
-    return Settled(removed or torn or lost is not None, cut, lost)
+    removed = [_without(context, name, segments, at) for _ in range(covered)]
+    mending = _Mending(context, name, segment, ending, lost, removed, gaps, told)
+    context.repairs.do(segment, mending.run)
+    return False
 
 
 def _named(segment: Segment) -> int:
@@ -125,6 +127,8 @@ def _ending(context: LogContext, segment: Segment, stop: int) -> _Ending:
 def _walk(segment: Segment, fd: int, size: int, entries: OffsetEntries) -> _Ending:
     """Raises CorruptFile when the last of *entries* does not lead to its batch."""
     begin = position = entries.positions[-1] if len(entries) else 0
+    if size - begin > _MOST_WALKED_BYTES and not entries.from_log:
+        raise CorruptFile(segment.where, begin, "its index ends far before it")
     expected = entries.relatives[-1] + entries.base if len(entries) else None
     end = segment.base
     try:
@@ -160,29 +164,98 @@ def _ending_below(context: LogContext, segment: Segment, stop: int) -> _Ending:
     return _Ending(position, end, f"offset {stop} is the next segment's")
 
 
-def _drop_covered(context: LogContext, name: TopicPartition, segments: Segments, at: int, end: int) -> bool:
-    """Set aside the segments after number *at* that end at or below *end*: all of them is in that one, too."""
-    dropped = False
-    while (next_end := segments.next_base(at + 1)) is not None and next_end <= end:
-        gone = segments.remove(at + 1)
-        log.warning(
-            "a segment that lies in the one before it is set aside", extra={"partition": str(name), "log": gone.where}
+def _covered(segments: Segments, at: int, end: int) -> int:
+    """How many segments after number *at* end at or below *end*: all of them is in that one, too."""
+    count = 0
+    while (next_end := segments.next_base(at + count + 1)) is not None and next_end <= end:
+        count += 1
+    return count
+
+
+def _without(context: LogContext, name: TopicPartition, segments: Segments, at: int) -> Segment:
+    """Take the segment after number *at*, which lies in it, out of the log."""
+    gone = segments.remove(at + 1)
+    log.warning(
+        "a segment that lies in the one before it is set aside", extra={"partition": str(name), "log": gone.where}
+    )
+    context.indexes.forget(gone)
+    gone.handle.drop()
+    segments[at].view = None
+    return gone
+
+
+class _Mending:
+    """What has to be done about one segment: `run` in any thread, what it gives on the loop."""
+
+    def __init__(
+        self,
+        context: LogContext,
+        name: TopicPartition,
+        segment: Segment,
+        ending: _Ending,
+        lost: Gap | None,
+        covered: Sequence[Segment],
+        gaps: Gaps,
+        told: Told,
+    ) -> None:
+        self._context = context
+        self._name = name
+        self._segment = segment
+        self._ending = ending
+        self._lost = lost
+        self._covered = covered
+        self._gaps = gaps
+        self._told = told
+        self._directory = segment.directory
+        self._waiting = context.indexes.unsettled(segment)
+        self._inode = os.stat(segment.handle.path).st_ino
+        self._torn = ending.position < segment.size_bytes
+
+    def run(self) -> Callable[[], None]:
+        """Raises CorruptFile, DiskFull, OSError: then it may be tried again."""
+        for gone in self._covered:
+            for suffix in (Suffix.LOG, Suffix.INDEX, Suffix.TIME_INDEX, Suffix.TXN_INDEX):
+                if (path := gone.path(suffix)).exists():
+                    self._context.set_aside.move(self._name, path)
+        self._gaps.keep()
+        if not self._torn:
+            return partial(self._take_in, None, None)
+        remade = self._context.remake(self._segment, self._ending.position)
+        try:
+            cut = self._cut()
+        except BaseException:
+            remade.files.discard()
+            raise
+        return partial(self._take_in, remade, cut)
+
+    def _cut(self) -> Cut | None:
+        ending, context = self._ending, self._context
+        position, end, reason = ending.position, ending.next_offset, ending.reason
+        cut = cut_off(
+            context.set_aside, context.disk, self._name, self._segment, position, end, reason, inode=self._inode
         )
-        context.indexes.forget(gone)
-        gone.handle.drop()
-        for path in (gone.path(suffix) for suffix in (Suffix.LOG, Suffix.INDEX, Suffix.TIME_INDEX, Suffix.TXN_INDEX)):
-            if path.exists():
-                context.set_aside.move(name, path)
-        segments[at].view = None
-        dropped = True
-    return dropped
+        facts = {"partition": str(self._name), "base": self._segment.base, "position": position}
+        log.warning("cut and set aside: %s", reason, extra=facts)
+        return cut
+
+    def _take_in(self, remade: RemadeIndexes | None, cut: Cut | None) -> None:
+        segment = self._segment
+        if segment.gone or segment.directory != self._directory:
+            if remade is not None:
+                remade.files.discard()
+            return
+        if remade is not None:
+            segment.size_bytes = self._ending.position
+            segment.hints.clear()
+            segment.view = segment.largest = None
+        segment.checked = True
+        if remade is not None:
+            self._context.indexes.take(remade)
+        else:
+            _put(self._waiting)
+        self._told(cut, self._lost)
 
 
-def _cut(context: LogContext, name: TopicPartition, segment: Segment, ending: _Ending) -> Cut | None:
-    cut = cut_off(context.set_aside, context.disk, name, segment, ending.position, ending.next_offset, ending.reason)
-    segment.hints.clear()
-    segment.view = segment.largest = None
-    context.indexes.renew(segment)
-    facts = {"partition": str(name), "base": segment.base, "position": ending.position}
-    log.warning("cut and set aside: %s", ending.reason, extra=facts)
-    return cut
+def _put(files: Remade | None) -> None:
+    if files is not None:
+        files.put()

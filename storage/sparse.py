@@ -57,6 +57,12 @@ class OffsetEntries:
         at = bisect_left(self.positions, position)
         return (self.relatives[at] + self.base, self.positions[at]) if at < len(self.positions) else None
 
+    def go_on_with(self, other: "OffsetEntries", position: int) -> None:
+        """Take what *other* has of batches from *position* on."""
+        at = bisect_left(other.positions, position)
+        self.relatives.extend(other.relatives[at:])
+        self.positions.extend(other.positions[at:])
+
     def to_bytes(self, start: int = 0) -> bytes:
         """The entries from number *start* on, as the file has them."""
         both = array(_U32, bytes((len(self.relatives) - start) * OFFSET_ENTRY_BYTES))
@@ -108,6 +114,12 @@ class TimeEntries:
     @property
     def last(self) -> tuple[int, int] | None:
         return (self.timestamps[-1], self.offsets[-1]) if self.timestamps else None
+
+    def go_on_with(self, other: "TimeEntries", offset: int) -> None:
+        """Take what *other* has of batches from *offset* on."""
+        for timestamp_ms, last_offset in zip(other.timestamps, other.offsets, strict=True):
+            if last_offset >= offset and (self.last is None or timestamp_ms > self.last[0]):
+                self.add(timestamp_ms, last_offset)
 
     def floor(self, timestamp_ms: int) -> int | None:
         """Offset of the last entry whose timestamp is <= *timestamp_ms*; None when there is none."""

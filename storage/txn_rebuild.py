@@ -9,13 +9,14 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from tierd.base.disk import Disk, publish
+from tierd.base.disk import Disk
 from tierd.base.errors import CorruptFile
 from tierd.storage.aborted import AbortedEntries
 from tierd.storage.header import HEADER_BYTES, parse_header
 from tierd.storage.log_read import heads
 from tierd.storage.names import Mark, Suffix, parse_partition_directory, parse_segment_file, segment_file
 from tierd.storage.producers import Producers
+from tierd.storage.remaking import RemadeAborted, write_beside
 from tierd.storage.replay import aborted_entry, take_in
 from tierd.storage.segment import Segment
 from tierd.storage.setaside import SetAside
@@ -71,20 +72,16 @@ def _advance(producers: Producers, path: Path, size_bytes: int, start: int) -> I
                 yield entry
 
 
-def rebuild_aborted(disk: Disk, set_aside: SetAside, segment: Segment, why: CorruptFile) -> AbortedEntries:
-    """Put what the log tells in the place of the `.txnindex` of a closed segment, which *why* is no good, and set that
-    aside. Raises DiskFull, OSError, and CorruptFile as `find_aborted`: then nothing has changed."""
+def remake_aborted(disk: Disk, set_aside: SetAside, segment: Segment, why: CorruptFile) -> RemadeAborted:
+    """What is to take the place of the `.txnindex` of a closed segment, which *why* is no good and is set aside. Any
+    thread. Raises DiskFull, OSError, and CorruptFile as `find_aborted`: then nothing has changed."""
     log.warning("a transaction index is wrong, rebuilding it", extra={"log": segment.where, "why": why.reason})
-    found = find_aborted(segment.directory, segment.base, segment.size_bytes)
+    entries = AbortedEntries(find_aborted(segment.directory, segment.base, segment.size_bytes))
     path = segment.path(Suffix.TXN_INDEX)
     if path.exists():
         tp = parse_partition_directory(segment.directory.name)
         assert tp is not None
         set_aside.cut(tp, path, 0, path.stat().st_size)
-    entries = AbortedEntries(found)
-    if found:
-        publish(disk, path, entries.to_bytes())
-    elif path.exists():
-        disk.unlink(path)
-    segment.has_txn_index = bool(found)
-    return entries
+    return RemadeAborted(
+        write_beside(disk, segment, {Suffix.TXN_INDEX: entries.to_bytes()} if len(entries) else {}), entries
+    )

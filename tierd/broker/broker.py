@@ -123,6 +123,7 @@ class Broker:
             await parts.remote_reads.close()
         await self.stop_cleaning()
         await self.stop_moves()
+        await parts.repair_thread.close()
         self.housekeeping.stop()
         self.partitions.outages.unwatch()
         if self.housekeeping_task is not None:

@@ -21,7 +21,7 @@ from tierd.broker.turns import in_turns
 from tierd.remote.view import ClaimState, RemotePartition
 from tierd.storage.compaction.job import CleanedGroup
 from tierd.storage.compaction.plan import CleanPlan
-from tierd.storage.errors import StorageFailed
+from tierd.storage.errors import Repairing, StorageFailed
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ _HOLD_S = 30.0
 _REST_MS = 300_000
 """So long a partition that could not be cleaned is left alone."""
 _SILENCE_MS = 30_000
-"""So long when only the bucket did not answer."""
+"""So long when only the bucket did not answer, or damage is being repaired."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,8 +211,8 @@ class Cleaning:
             return False
 
     def _failed(self, partition: Partition, error: BaseException) -> None:
-        """Leave it alone for a while. A bucket that does not answer is no fault of the partition's."""
-        silent = isinstance(error, (RemoteUnavailable, TimeoutError))
+        """Leave it alone for a while. A bucket that does not answer is no fault of the partition's, nor is a repair."""
+        silent = isinstance(error, (RemoteUnavailable, TimeoutError, Repairing))
         self._resting[partition.id] = self._clock.monotonic_ms() + (_SILENCE_MS if silent else _REST_MS)
         facts = {"partition": str(partition), "why": str(error) or type(error).__name__}
         if silent:

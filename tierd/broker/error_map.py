@@ -11,6 +11,7 @@ from tierd.storage.errors import (
     OutOfOrderSequence,
     ProducerFenced,
     ReadOnly,
+    Repairing,
     StorageFailed,
     TransactionRefused,
 )
@@ -30,6 +31,7 @@ _CODES: dict[type[Exception], ErrorCode] = {
     CoordinatorFenced: ErrorCode.TRANSACTION_COORDINATOR_FENCED,
     DiskFull: ErrorCode.KAFKA_STORAGE_ERROR,
     WorkerGone: ErrorCode.KAFKA_STORAGE_ERROR,
+    Repairing: ErrorCode.KAFKA_STORAGE_ERROR,
     StorageFailed: ErrorCode.KAFKA_STORAGE_ERROR,
     CorruptFile: ErrorCode.KAFKA_STORAGE_ERROR,
     OSError: ErrorCode.KAFKA_STORAGE_ERROR,

@@ -15,7 +15,7 @@ from tierd.broker.partition import Partition
 from tierd.broker.partitions import Partitions
 from tierd.broker.remote_reads import RemoteReads, RemoteWant
 from tierd.broker.topic_table import name_of
-from tierd.storage.errors import OffsetOutOfRange
+from tierd.storage.errors import OffsetOutOfRange, Repairing
 from tierd.storage.view import LogSlice
 from tierd.wire.errors import ErrorCode
 from tierd.wire.fetch import FetchPartition, PartitionFetched
@@ -150,6 +150,8 @@ class FetchPass:
             return _row(partition, want, committed, None)
         try:
             found = logged.read(want.offset, min(want.max_bytes, done.left_bytes), committed=committed)
+        except Repairing:
+            return _row(partition, want, committed, None)  # the partition wakes whoever waits
         except OffsetOutOfRange:
             # Not out of range of the whole log (see _refusal): the bucket has it, but none was given to this daemon.
             done.failed = True
@@ -234,6 +236,9 @@ class FetchPass:
             # The bytes are in the bucket, but the marker that aborts them may still be on the disk only.
             try:
                 local = partition.log.aborted(asked.offset, found.stop)
+            except Repairing:
+                found.release()
+                return _row(partition, asked, committed, None)
             except (TierdError, OSError) as error:
                 found.release()
                 return self._unreadable(done, partition, asked, error)

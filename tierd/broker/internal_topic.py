@@ -13,6 +13,7 @@ from tierd.broker.partition import Partition
 from tierd.broker.partitions import Partitions
 from tierd.broker.topics import Topics
 from tierd.config.topic import TopicSettings
+from tierd.storage.errors import Repairing
 from tierd.storage.header import parse_header
 from tierd.storage.view import LogSlice
 
@@ -108,7 +109,7 @@ class InternalTopic:
 
     async def _piece(self, target: Partition, offset: int) -> bytes:
         try:
-            found = target.log.read(offset, _PIECE_BYTES, committed=False)
+            found = await _read(target, offset)
             try:
                 return await asyncio.get_running_loop().run_in_executor(self._readers, _bytes_of, found)
             finally:
@@ -130,6 +131,14 @@ class InternalTopic:
         if target is None:
             raise NotHere(f"{self.name}-{partition} is not on this node")
         return target
+
+
+async def _read(target: Partition, offset: int) -> LogSlice:
+    while True:
+        try:
+            return target.log.read(offset, _PIECE_BYTES, committed=False)
+        except Repairing:
+            await target.changed()
 
 
 def _bytes_of(found: LogSlice) -> bytes:

@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from typing import Any, TypeVar
 
@@ -10,6 +10,7 @@ from tierd.base.errors import RemoteUnavailable, TierdError
 from tierd.broker.partition import Partition
 from tierd.broker.partitions import Partitions
 from tierd.broker.ports import RemoteTier
+from tierd.storage.errors import Repairing
 from tierd.storage.timelookup import Scan, Search
 from tierd.storage.view import TimestampOffset
 from tierd.wire.errors import ErrorCode
@@ -133,12 +134,12 @@ class ListOffsets:
             if found is not None:
                 return found
             looked = stop
-        return await self._run(logged.by_time(timestamp, committed=committed))
+        return await self._searched(partition, lambda: logged.by_time(timestamp, committed=committed))
 
     async def _largest(self, partition: Partition) -> TimestampOffset | None:
         """The earliest record with the largest timestamp; at equal ones the remote record is the earlier."""
         logged = partition.log
-        local = await self._run(logged.largest_timestamp())
+        local = await self._searched(partition, logged.largest_timestamp)
         if self._tier is None or logged.log_start >= logged.local_start:
             return local
         remote = await self._tier.largest_timestamp(partition.id, start=logged.log_start, stop=logged.local_start)
@@ -146,8 +147,16 @@ class ListOffsets:
             return local
         return remote
 
+    async def _searched(self, partition: Partition, search: Callable[[], Search[_Result]]) -> _Result:
+        """What a search comes to, begun again whenever it has met damage and that is repaired. Raises as `_run`."""
+        while True:
+            try:
+                return await self._run(search())
+            except Repairing:
+                await partition.changed()
+
     async def _run(self, search: Search[_Result]) -> _Result:
-        """What a search in the local log comes to. Raises CorruptFile, OSError."""
+        """What a search in the local log comes to. Raises Repairing, CorruptFile, OSError."""
         try:
             scan = next(search)
             while True:

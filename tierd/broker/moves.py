@@ -176,12 +176,15 @@ class Moves:
         await self._in_thread(copy.begin)
         while True:
             name, size_bytes = logged.active_log()
+            repairs = logged.repairs
             await self._in_thread(lambda n=name, s=size_bytes: copy.round(n, s, lambda: self._ended(move)))  # type: ignore[misc]
-            if not logged.compaction.running and logged.size_bytes - copy.size_bytes <= self._swap_bytes:
+            busy = logged.compaction.running or logged.repairing
+            same = logged.repairs == repairs  # else what was cut would be copied anew on the loop
+            if same and not busy and logged.size_bytes - copy.size_bytes <= self._swap_bytes:
                 return
             if self._ended(move):
                 return
-            if logged.compaction.running:
+            if busy:
                 await asyncio.sleep(_CLEANING_S)
 
     async def _in_thread(self, work: Callable[[], _Result]) -> _Result:

@@ -1,5 +1,6 @@
 """One partition as the broker serves it: the local log, what the bucket has, and who waits for more."""
 
+import asyncio
 import logging
 from collections.abc import Callable
 
@@ -68,6 +69,15 @@ class Partition:
 
     def forget(self, wake: Callable[[], None]) -> None:
         self._waiters.pop(wake, None)
+
+    async def changed(self) -> None:
+        """Wait for the next `wake`."""
+        event = asyncio.Event()
+        self.wait(event.set)
+        try:
+            await event.wait()
+        finally:
+            self.forget(event.set)
 
     def wake(self) -> None:
         """Something was appended, moved or deleted."""

@@ -30,6 +30,7 @@ from tierd.broker.produce_work import Late
 from tierd.broker.producer_ids import ProducerIds
 from tierd.broker.registry import Registry
 from tierd.broker.remote_reads import RemoteReads
+from tierd.broker.repairing import RepairThread
 from tierd.broker.sasl.users import Users
 from tierd.broker.security.asking import Denied
 from tierd.broker.security.audit import Audit, AuditFile, AuditLog
@@ -59,6 +60,7 @@ class Parts:
         self.settings, self.partitions, self.tier, self._clock = settings, partitions, tier, clock
         self.counters = Counters()
         self.housekeeping = self._housekeeping()
+        self.repair_thread = RepairThread(partitions, tier, self.housekeeping.fail)
         self.commits = Commits(self.counters, committed=self.housekeeping.appended, broken=self.housekeeping.fail)
         self.read_threads = ThreadPoolExecutor(4, "reads")
         self.lookup_threads = ThreadPoolExecutor(2, "lookups")

@@ -13,6 +13,9 @@ def explain(settings: Settings) -> list[str]:
 
     What is strange about the settings, though not wrong, is `cautions`; what differs for Kafka's own topics `adopted`.
     """
+    if settings.is_archive:
+        every = show_ms(settings.remote.refresh_interval_ms)
+        return [f"archive: {settings.remote.url}, only read, looked at every {every}; state: {settings.state_dir}"]
     layers = settings.topic_defaults
     lines = [f"data: {', '.join(map(str, settings.data_dirs))}; state: {settings.state_dir}"]
     lines += _bucket(settings, layers.resolve(""))

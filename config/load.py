@@ -18,8 +18,9 @@ from pydantic import ValidationError
 from tierd.base.errors import Usage
 from tierd.config.contradictions import Problem, contradictions, quoted
 from tierd.config.listeners import Endpoint
-from tierd.config.model import Settings, Where, daemon_settings
+from tierd.config.model import ARCHIVE, Settings, Where, daemon_settings
 from tierd.config.places import Place, Places, Secret, absolute, absolute_bucket
+from tierd.config.state_files import ARCHIVE_DATA
 from tierd.config.topic_names import problem as name_problem
 from tierd.config.topic_rules import BY_NAME
 
@@ -34,6 +35,7 @@ class Options:
     listen: str | None = None
     advertise: str | None = None
     remote: str | None = None
+    mode: str | None = None
     sets: tuple[str, ...] = ()
     """KEY=VALUE each."""
 
@@ -219,14 +221,32 @@ def _read_options(draft: _Draft, options: Options, here: Path) -> None:
         "listener.address": options.listen,
         "listener.advertised": options.advertise,
         "remote.url": options.remote,
+        "mode": options.mode,
     }
     for path, value in given.items():
         if value is not None:
             _daemon_value(draft, path, value, here)
 
 
+def _place_archive(draft: _Draft) -> None:
+    """An archive's state directory holds all that it keeps, the logs of its own topics included."""
+    if draft.daemon.get("data"):
+        draft.wrong("data", draft.daemon["data"], "an archive has no data directory: say --state DIR")
+    if "state" not in draft.daemon:
+        why = "an archive keeps the offsets of groups, and what it has read, in a directory: say --state DIR"
+        draft.wrong("state", None, why)
+    if "remote.url" not in draft.daemon:
+        draft.wrong("remote.url", None, "say which bucket is to be read: --remote URL")
+    state = draft.daemon.setdefault("state", Path("/nowhere/state"))  # apart from all that is right so far
+    draft.daemon["data"] = [state / ARCHIVE_DATA] if isinstance(state, Path) else []
+    draft.daemon["auto.create.topics.enable"] = False
+
+
 def _place_state(draft: _Draft, *, need_data: bool) -> None:
     """`<realpath of data>.tierd` where that is one place beside the data; else it must be said."""
+    if draft.daemon.get("mode") == ARCHIVE:
+        _place_archive(draft)
+        return
     data = draft.daemon.get("data")
     if data is None:
         if need_data or "state" not in draft.daemon:

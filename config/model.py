@@ -23,6 +23,8 @@ from tierd.config.section import Section, Setting
 from tierd.config.state_files import CONTROL_SOCKET
 from tierd.config.topic import DAY_MS, GIB, HOUR_MS, KIB, MAX_PARTITIONS, MIB
 
+OWN, ARCHIVE = "own", "archive"
+
 
 class Http(Section):
     """Where /health and /metrics are answered."""
@@ -160,6 +162,15 @@ class Remote(Section):
         ),
     ] = 10_000
     encryption: Encryption = Encryption()
+    refresh_interval_ms: Annotated[
+        int,
+        Setting(
+            "remote.refresh.interval.ms",
+            Number(100, DAY_MS, MILLIS),
+            "In mode archive: time between two looks for what is new in the bucket. A look lists all of it, 1000 "
+            "objects a request.",
+        ),
+    ] = 60_000
     s3: S3 = S3()
 
 
@@ -202,6 +213,15 @@ class Settings(Section):
             "Not set: <data>.tierd.",
         ),
     ]
+    mode: Annotated[
+        str,
+        Setting(
+            "mode",
+            Choice((OWN, ARCHIVE)),
+            "own: logs on this disk, copied to the bucket. archive: the bucket is only read, and nothing but the "
+            "offsets of groups is kept here (tierd archive).",
+        ),
+    ] = OWN
     node_id: Annotated[int, Setting("node.id", Number(0, 2**31 - 1), "Id of this node, as clients see it.")] = 1
     auto_create_topics: Annotated[
         bool, Setting("auto.create.topics.enable", Switch(), "Make a topic when a client first asks for it.")
@@ -285,6 +305,10 @@ class Settings(Section):
             set_overrides=self.set_overrides,
             topics=self.topics,
         )
+
+    @property
+    def is_archive(self) -> bool:
+        return self.mode == ARCHIVE
 
     @property
     def control_socket(self) -> Path:

@@ -1,9 +1,11 @@
 """Values that the remote side shows to other rooms: who owns the bucket, and what it holds of a partition."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tierd.base.ids import PartitionId
+from tierd.base.ids import PartitionId, Uuid
+from tierd.remote.manifest import EpochStart
 
 
 class ClaimState(StrEnum):
@@ -12,6 +14,8 @@ class ClaimState(StrEnum):
     HELD = "held"
     PENDING = "pending"
     LOST = "lost"
+    NONE = "none"
+    """Nobody asks for it: the bucket is only read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,3 +66,30 @@ class RemoteStatus:
     remote: RemotePartition
     oldest_uncopied_ms: int | None
     waiting: Waiting | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchivedPartition:
+    """What readers are shown of a partition that is only in the bucket: offsets [log_start, log_end)."""
+
+    remote: RemotePartition
+    """`lost`: offsets above log start that nothing in the bucket has."""
+    log_start: int
+    readable_to: int
+    """The offset after the last segment; behind it nothing is left of what was copied."""
+    log_end: int
+    epochs: tuple[EpochStart, ...]
+    """Leader epochs and where each begins, out of the newest segment."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchivedTopic:
+    """A topic as an archive shows it."""
+
+    name: str
+    """What clients call it: with its id when a newer topic has the name that it had."""
+    topic_id: Uuid
+    created_ms: int
+    config: Mapping[str, str]
+    partitions: tuple[ArchivedPartition, ...]
+    """By number, from 0 on."""

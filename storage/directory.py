@@ -102,6 +102,8 @@ class LogDirectory:
             trash=self.trash,
             persist_start=self.starts.persist,
         )
+        self.context = self._context
+        """What its logs share."""
         self.directory_id: Uuid
         self.cluster_id: str
 

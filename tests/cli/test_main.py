@@ -48,6 +48,10 @@ def test_every_verb_has_help(capsys: pytest.CaptureFixture[str], verb: str) -> N
         (["serve"], "say where the logs lie"),
         (["serve", "--data", "d", "--set", "num.partitions=0"], 'num.partitions = "0": Value must be at least 1'),
         (["status"], "say where the logs lie"),
+        (["archive", "--state", "s"], "say which bucket is to be read"),
+        (["archive", "--remote", "file:b"], "say --state DIR"),
+        (["serve", "--mode", "archive", "--state", "s", "--remote", "file:b", "--data", "d"], "has no data directory"),
+        (["serve", "--mode", "archive", "--state", "s", "--remote", "file:b", "--take-over"], "it takes nothing over"),
         (["dump"], "Missing argument 'PATH...'"),
     ],
 )

@@ -19,8 +19,17 @@ from tierd.config.topic import TopicSettings
 from tierd.ipc.calls import CallFailed, failed, raised
 from tierd.ipc.channel import MAX_FDS, Channel, ChannelClosed, pair
 from tierd.ipc.codec import BadMessage
+from tierd.remote.manifest import EpochStart
 from tierd.remote.owner import Holder
-from tierd.remote.view import Claim, ClaimState, RemotePartition, RemoteStatus, Waiting
+from tierd.remote.view import (
+    ArchivedPartition,
+    ArchivedTopic,
+    Claim,
+    ClaimState,
+    RemotePartition,
+    RemoteStatus,
+    Waiting,
+)
 from tierd.storage.view import AbortedTxn, Seed, TimestampOffset
 from tierd.tiering import messages as m
 from tierd.tiering.options import Identity, OpenRequest, TiererOptions, TopicState
@@ -31,6 +40,8 @@ CLAIM = Claim(state=ClaimState.HELD, epoch=3, detail="x")
 REMOTE = RemotePartition(id=PART, start=1, copied_to=None, log_start=2, size_bytes=3, leader_epoch=4)
 TOPIC = TopicState(topic="t", topic_id=PART.topic_id, partitions=2, config={"a": "b"}, created_ms=1, deleted_ms=None)
 WAITING = Waiting("pinned", "producer 7")
+PARTS = (ArchivedPartition(remote=REMOTE, log_start=1, readable_to=2, log_end=3, epochs=(EpochStart(4, 1),)),)
+ARCHIVED = ArchivedTopic(name="t", topic_id=PART.topic_id, created_ms=5, config={"a": "b"}, partitions=PARTS)
 
 
 def samples() -> list[m.Message]:
@@ -83,6 +94,10 @@ def samples() -> list[m.Message]:
         m.StatusFound(3, (RemoteStatus(remote=REMOTE, oldest_uncopied_ms=None, waiting=WAITING),)),
         m.MovedTo(3, 4),
         m.Ran(3, VerbResult(outcome=Outcome.PINNED, left=(VerbRow(PART, "t", 4, WAITING),))),
+        m.OpenArchive(3),
+        m.NextArchive(3),
+        m.ArchiveOpened(3, (ARCHIVED,)),
+        m.ArchiveNews(3, (ARCHIVED,), (PART.topic_id,), "why"),
     ]
 
 

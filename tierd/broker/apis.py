@@ -37,6 +37,7 @@ from tierd.broker.security.guard_topics import TopicGuards
 from tierd.broker.security.guard_transactions import TransactionGuards
 from tierd.broker.security.guarding import Guard, guarded
 from tierd.broker.security.mutations import Mutations
+from tierd.broker.security.only_read import only_read
 from tierd.broker.security.quota_apis import QuotaApis
 from tierd.broker.topic_apis import CreateTopics, DeleteTopics
 from tierd.broker.transactions.handlers import TransactionHandlers
@@ -59,6 +60,8 @@ def handlers(parts: Parts, cluster_id: str, advertised: Advertised) -> _Handlers
         **QuotaApis(parts.quotas).table(),
     }
     every |= Mutations(parts.quotas, parts.partitions, parts.settings.num_partitions).counted(every)
+    if parts.settings.is_archive:
+        every = only_read(every, guards(parts))
     if parts.authorizer is not None:
         every = guarded(every, guards(parts), parts.authorizer)
     every = OffsetsById(parts.partitions).before(every)

@@ -100,7 +100,7 @@ class Fetch:
     def stop(self) -> None:
         """Answer waiting fetches with what there is, now and from now on."""
         self._stopping = True
-        for partition in self._partitions:
+        for partition in (*self._partitions, *self._partitions.read_only):
             partition.wake()
 
     def _enough(self, done: Round, asked: Asked) -> bool:

@@ -42,7 +42,7 @@ class TopicIds:
         found = self._partitions.get(topic, partition)
         if found is None:
             return None
-        return found.id.topic_id if found.log.read_only is None else NO_ID
+        return found.id.topic_id if found.has_id else NO_ID
 
     def layout(self, topic: str) -> Layout | None:
         found = self._partitions.topic(topic)

@@ -23,6 +23,7 @@ class Partition:
     __slots__ = (
         "_told",
         "_waiters",
+        "archived",
         "deleted",
         "id",
         "internal",
@@ -57,6 +58,8 @@ class Partition:
         self.deleted = False
         self.offline = False
         """Its data directory has failed: nobody gets at it until the next start."""
+        self.archived = False
+        """It is only in the bucket, which is only read."""
         self._told: PartitionView | None = None
         self._waiters: dict[Callable[[], None], None] = {}
 
@@ -118,6 +121,11 @@ class Partition:
         """Whether the bucket leaves reads of this partition without an answer, for 30 s now; *now_ms* is monotonic."""
         silent, asked_ms = self.silent_ms, now_ms - self.tried_ms
         return silent is not None and now_ms - silent > AWAY_MS and asked_ms <= AWAY_MS  # older says nothing about now
+
+    @property
+    def has_id(self) -> bool:
+        """Whether anybody knows the id of its topic."""
+        return self.archived or self.log.read_only is None
 
     @property
     def tiered(self) -> bool:

@@ -52,7 +52,8 @@ class Problem:
 def problems(partitions: Partitions) -> list[Problem]:
     """All that is wrong now. Loop thread only; quick, and changes nothing."""
     now_ms = partitions.clock.monotonic_ms()
-    found = chain(chain.from_iterable(_of_partition(one, now_ms) for one in partitions), _elsewhere(partitions))
+    served = (*partitions, *partitions.read_only)
+    found = chain(chain.from_iterable(_of_partition(one, now_ms) for one in served), _elsewhere(partitions))
     return sorted(found, key=lambda problem: (problem.where, problem.kind))
 
 
@@ -65,7 +66,7 @@ def _of_partition(partition: Partition, now_ms: int) -> Iterator[Problem]:
     yield from (Problem(Kind.UNREADABLE, name, unread) for unread in partition.unread)
     yield from gap_problems(partition)
     for start, stop in partition.remote.lost if partition.remote is not None else ():
-        yield Problem(Kind.LOST_IN_BUCKET, name, _lost_in_bucket(start, stop, logged.local_start))
+        yield Problem(Kind.LOST_IN_BUCKET, name, _lost_in_bucket(start, stop, partition))
     if partition.remote is not None and (why := partition.remote.rotten_head) is not None:
         yield Problem(Kind.ROTTEN_HEAD, name, f"its head in the bucket cannot be read: {why}; it is written again")
     if partition.reads_refused(now_ms):
@@ -112,8 +113,11 @@ def lost_offsets(start: int, stop: int) -> str:
     return f"offsets {start} to {stop - 1} are lost"
 
 
-def _lost_in_bucket(start: int, stop: int, local_start: int) -> str:
-    here = "they are copied again from the disk" if start >= local_start else "the disk does not have them either"
+def _lost_in_bucket(start: int, stop: int, partition: Partition) -> str:
+    if partition.archived:
+        return f"{lost_offsets(start, stop)} in the bucket: readers go on behind them"
+    on_disk = start >= partition.log.local_start
+    here = "they are copied again from the disk" if on_disk else "the disk does not have them either"
     return f"offsets {start} to {stop - 1} were copied and are not whole in the bucket any more: {here}"
 
 

@@ -177,6 +177,8 @@ class Produce:
         partition = self._partitions.get(topic, index)
         if partition is None:
             return PartitionProduced(index, self._partitions.missing(topic, index))
+        if partition.archived:  # a client gives up on this at once, and sends what it has for other topics
+            return PartitionProduced(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED, message=partition.log.read_only)
         if partition.internal:
             return PartitionProduced(index, ErrorCode.INVALID_TOPIC_EXCEPTION, message="only the broker writes there")
         if records is None:

@@ -103,9 +103,9 @@ def _row(
     waiting = _waiting(partition, tierer, has_tier)
     return {
         "topic": partition.name.topic,
-        "topic_id": str(partition.id.topic_id) if logged.read_only is None else None,
+        "topic_id": str(partition.id.topic_id) if partition.has_id else None,
         "partition": partition.name.partition,
-        "directory": str(partitions.homes.of(logged).path),
+        "directory": None if partition.archived else str(partitions.homes.of(logged).path),
         "offline": None,
         "log_start": logged.log_start,
         "local_start": logged.local_start,
@@ -113,7 +113,7 @@ def _row(
         "last_stable": logged.last_stable,
         "log_end": logged.log_end,
         "open_transaction": logged.pinned_by,
-        "gaps": [list(gap) for gap in logged.gaps],
+        "gaps": [list(gap) for gap in _gaps(partition)],
         "local_bytes": logged.size_bytes,
         "remote_bytes": _remote_bytes(remote, has_tier and partition.tiered),
         "unpublished_log_start": partition.unpublished_start,
@@ -123,9 +123,16 @@ def _row(
     }
 
 
+def _gaps(partition: Partition) -> tuple[tuple[int, int], ...]:
+    """Offsets [start, stop) that are lost; of an archive those that the bucket does not have."""
+    if partition.archived and partition.remote is not None:
+        return partition.remote.lost
+    return partition.log.gaps
+
+
 def _compaction(partition: Partition) -> dict[str, object] | None:
     """Of a compacted partition: what is clean, how much of what may be cleaned is not, and why it could not be."""
-    if not partition.log.settings.compacted:
+    if partition.archived or not partition.log.settings.compacted:
         return None
     state = partition.log.compaction
     try:
@@ -152,6 +159,8 @@ def _remote_bytes(remote: RemotePartition | None, tiered: bool) -> int | None:
 
 
 def _waiting(partition: Partition, tierer: RemoteStatus | None, has_tier: bool) -> Waiting | None:
+    if partition.archived:
+        return None
     if partition.log.read_only is not None:
         return Waiting("read-only", partition.log.read_only)
     if not has_tier:

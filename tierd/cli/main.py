@@ -23,6 +23,7 @@ VERBS = {
     "copy": "Copy to the bucket all that may be copied now.",
     "evict": "Drop local segments that the bucket has.",
     "verify": "Look whether the bucket still has what it should have.",
+    "archive": "Serve a bucket as it is, read-only.",
     "users": "Manage users and their passwords.",
     "config": "Check or show the settings.",
     "dump": "Print the files of a data directory.",

@@ -9,6 +9,7 @@ from tierd.base import logs
 from tierd.cli.places import place_options
 from tierd.config.explain import cautions, explain
 from tierd.config.load import Options, load
+from tierd.config.model import ARCHIVE, OWN, Settings
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +31,7 @@ log = logging.getLogger(__name__)
     is_flag=True,
     help="Take the archive from the data directory that has claimed it. Local records outside of it are set aside.",
 )
+@click.option("--mode", type=click.Choice((OWN, ARCHIVE)), help="archive: as `tierd archive`.")
 @click.option("--set", "sets", metavar="KEY=VALUE", multiple=True, help="Any setting; may be repeated.")
 def serve(
     config: Path | None,
@@ -40,18 +42,26 @@ def serve(
     remote: str | None,
     lost: tuple[Path, ...],
     take_over: bool,
+    mode: str | None,
     sets: tuple[str, ...],
 ) -> int:
     """Run the daemon until SIGTERM; a second SIGTERM ends it at once.
 
     Prints `tierd ready on HOST:PORT` on stdout when it answers clients.
     """
-    settings = load(
-        Options(config=config, data=data, state=state, listen=listen, advertise=advertise, remote=remote, sets=sets),
-        need_data=True,
+    given = Options(
+        config=config, data=data, state=state, listen=listen, advertise=advertise, remote=remote, mode=mode, sets=sets
     )
+    settings = load(given, need_data=True)
     if take_over and settings.remote.url is None:
         raise click.UsageError("--take-over goes with a bucket: --remote URL")
+    if settings.is_archive and (take_over or lost):
+        raise click.UsageError("an archive is only read: it takes nothing over and has lost nothing")
+    return run(settings, take_over=take_over, lost=lost)
+
+
+def run(settings: Settings, *, take_over: bool = False, lost: tuple[Path, ...] = ()) -> int:
+    """Say what the settings mean, then serve until it ends; the exit code."""
     logs.to_stderr(settings.log_level)
     for line in explain(settings):
         log.info("%s", line)

@@ -9,6 +9,7 @@ from tierd.base.clock import Clock, SystemClock
 from tierd.base.disk import Disk
 from tierd.base.errors import StartRefused
 from tierd.base.ids import TopicPartition
+from tierd.broker.archived import Archived
 from tierd.broker.broker import Broker
 from tierd.broker.homes import Home
 from tierd.broker.local_tier import LocalLog
@@ -25,6 +26,8 @@ from tierd.storage.directory import LogDirectory
 from tierd.storage.disk import PosixDisk
 from tierd.storage.folders import make_folder
 from tierd.storage.progress import OnProgress, no_progress
+from tierd.tiering.archive.link import COMMAND as ARCHIVE_COMMAND
+from tierd.tiering.archive.link import ArchiveLink
 from tierd.tiering.link import COMMAND, TierLink
 from tierd.tiering.options import TiererOptions, TopicState
 from tierd.worker.link import CLEANING, WorkerLink
@@ -41,6 +44,8 @@ class Opened:
     disk: Disk = field(default_factory=PosixDisk)
     tierer: Sequence[str] = COMMAND
     """The command that runs one."""
+    archivist: Sequence[str] = ARCHIVE_COMMAND
+    """And one for a bucket that is only read."""
     on_progress: OnProgress = no_progress
     lost: Sequence[Path] = ()
     """Data directories that are gone for good."""
@@ -84,6 +89,7 @@ class Opened:
         ballast.look(self.settings.state_dir)
         self._registry = open_registry(self.settings.state_dir / REGISTRY)
         self._directories.lock(self._lock, self._registry)
+        state.check_mode(self.registry, self.settings.mode, self.settings.state_dir)
         self._directories.check(self.registry, self.settings.state_dir)
         state.check_remote(self.registry, self.settings.remote.url, self.settings.state_dir)
         settings_of = settings_for(self.registry, self.settings.topic_defaults)
@@ -182,15 +188,42 @@ async def assemble(opened: Opened, *, recover: bool) -> tuple[Broker, TierLink |
     return _broker(opened, partitions, link), link
 
 
-def _link(opened: Opened, local: LocalLog) -> TierLink:
-    options = TiererOptions(
-        remote=opened.settings.remote,
-        state_dir=opened.settings.state_dir,
-        node_id=opened.settings.node_id,
-        retention_interval_ms=opened.settings.retention_check_ms,
-        delete_interval_ms=opened.settings.retention_check_ms,
+async def assemble_archive(opened: Opened) -> tuple[Broker, TierLink]:
+    """Show what the bucket has, begin the broker's own topics, put the broker together. Nothing is claimed.
+
+    Raises StartRefused, RemoteUnavailable.
+    """
+    settings, registry, clock = opened.settings, opened.registry, opened.clock
+    partitions = Partitions(
+        registry, opened.directories, settings.topic_defaults, clock, node_id=settings.node_id, unusable=opened.unusable
     )
-    return TierLink(options, local, opened.clock, command=opened.tierer)
+    partitions.load()
+    opened.remember()
+    shows = Archived(partitions, opened.directories[0])
+    link = ArchiveLink(_options(settings), LocalLog(partitions, clock), shows, clock, command=opened.archivist)
+    await link.open_archive(identity(*state.holder(registry, opened.directories)))
+    state.remember_remote(registry, settings.remote.url)
+    try:
+        local_epoch = max((partition.log.leader_epoch for partition in partitions), default=-1)
+        await partitions.begin(local_epoch + 1, {}, None)
+    except BaseException:
+        await link.close()
+        raise
+    return _broker(opened, partitions, link), link
+
+
+def _link(opened: Opened, local: LocalLog) -> TierLink:
+    return TierLink(_options(opened.settings), local, opened.clock, command=opened.tierer)
+
+
+def _options(settings: Settings) -> TiererOptions:
+    return TiererOptions(
+        remote=settings.remote,
+        state_dir=settings.state_dir,
+        node_id=settings.node_id,
+        retention_interval_ms=settings.retention_check_ms,
+        delete_interval_ms=settings.retention_check_ms,
+    )
 
 
 def _broker(opened: Opened, partitions: Partitions, link: TierLink | None) -> Broker:

@@ -11,7 +11,7 @@ from tierd.base.exits import Exit
 from tierd.broker.broker import Broker
 from tierd.config.explain import adopted
 from tierd.config.model import Settings
-from tierd.daemon.parts import Opened, assemble
+from tierd.daemon.parts import Opened, assemble, assemble_archive
 from tierd.daemon.standstill import Standstill
 from tierd.daemon.starting import Starting
 from tierd.daemon.verbs import Verbs
@@ -79,8 +79,13 @@ class _Run:
         (self._quick if self._stop.is_set() else self._stop).set()
 
     async def _serve(self) -> None:
-        broker, link = await assemble(self._opened, recover=self._recover)
-        told = adopted(self._settings)
+        broker: Broker
+        link: TierLink | None
+        if self._settings.is_archive:
+            broker, link = await assemble_archive(self._opened)
+        else:
+            broker, link = await assemble(self._opened, recover=self._recover)
+        told = None if self._settings.is_archive else adopted(self._settings)
         if told is not None and any(topic.row.adopted for topic in broker.partitions.topics()):
             log.info("%s", told)
         watch = Watch(broker, link)

@@ -7,12 +7,14 @@ from pathlib import Path
 from tierd.base.errors import StartRefused
 from tierd.base.ids import Uuid
 from tierd.broker.registry import Registry
+from tierd.config.model import OWN
 from tierd.storage.directory import LogDirectory
 
 _REMOTE, _NO_REMOTE = "remote.url", ""
 _HOLDER = "holder"
 _EPOCH = "tier.epoch"
 _ARCHIVE = "archive_id"
+_MODE, _KNOWN_DIRECTORIES = "mode", "directory.ids"
 
 
 def holder(registry: Registry, directories: Sequence[LogDirectory]) -> tuple[Uuid, int]:
@@ -28,6 +30,16 @@ def holder(registry: Registry, directories: Sequence[LogDirectory]) -> tuple[Uui
     if stored is None or stored["inode"] != inode:
         registry.put(_HOLDER, json.dumps({"directory_id": known, "inode": inode}))
     return Uuid.parse(known), inode
+
+
+def check_mode(registry: Registry, mode: str, state_dir: Path) -> None:
+    """StartRefused when the state directory belongs to a tierd of the other mode; noted at the first start."""
+    known = registry.get(_MODE) or (OWN if registry.get(_KNOWN_DIRECTORIES) else None)
+    if known is None:
+        registry.put(_MODE, mode)
+    elif known != mode:
+        why = f"belongs to a tierd of mode {known}, this start is of mode {mode}: give another --state"
+        raise StartRefused(f"{state_dir} {why}")
 
 
 def check_remote(registry: Registry, url: str | None, state_dir: Path) -> None:

@@ -74,6 +74,8 @@ class Verbs:
     def _tiered(self) -> TierLink:
         if self._link is None:
             raise Usage("this tierd runs without a bucket; start it with --remote URL")
+        if self._broker.settings.is_archive:
+            raise Usage("this is an archive: its bucket is only read, and nothing of it is on this disk")
         if not self._link.ready:
             raise RemoteUnavailable("the tierer is being started again; try again")
         return self._link

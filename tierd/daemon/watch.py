@@ -27,8 +27,14 @@ class Watch:
     def summary(self) -> str:
         """One line for people."""
         claim = "no bucket" if self._link is None else f"claim {self._link.claim.state}"
+        if self._broker.settings.is_archive:
+            claim = "an archive, only read"
         connections = self._broker.server.connections
-        return f"{len(self._broker.partitions)} partitions, {connections} connections, {claim}"
+        return f"{self._partitions} partitions, {connections} connections, {claim}"
+
+    @property
+    def _partitions(self) -> int:
+        return len(self._broker.partitions) + len(self._broker.partitions.read_only)
 
     def health(self) -> Health:
         failing, degraded = self._reasons()
@@ -74,7 +80,7 @@ class Watch:
             Sample("tierd_up", 1),
             Sample("tierd_build_info", 1, (__version__,)),
             Sample("tierd_owner_epoch", broker.partitions.epoch),
-            Sample("tierd_partitions", len(broker.partitions)),
+            Sample("tierd_partitions", self._partitions),
             Sample("tierd_connections", broker.server.connections),
             *broker_samples(counters, lambda key: ApiKey(key).name),
             *(

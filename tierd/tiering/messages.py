@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tierd.base.ids import PartitionId, Uuid
 from tierd.ipc.calls import Failed
 from tierd.ipc.packing import Packing
-from tierd.remote.view import Claim, RemotePartition, RemoteStatus
+from tierd.remote.view import ArchivedTopic, Claim, RemotePartition, RemoteStatus
 from tierd.storage.view import AbortedTxn, PartitionView, Seed, TimestampOffset
 from tierd.tiering.options import OpenRequest, TiererOptions, TopicState
 from tierd.tiering.verbs import VerbProgress, VerbResult
@@ -30,6 +30,20 @@ class Open:
 
     call: int
     request: OpenRequest
+
+
+@dataclass(frozen=True, slots=True)
+class OpenArchive:
+    """In the place of Open where the bucket is only read; answered by ArchiveOpened, or by Failed."""
+
+    call: int
+
+
+@dataclass(frozen=True, slots=True)
+class NextArchive:
+    """Answered by ArchiveNews once there is any."""
+
+    call: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +246,25 @@ class Opened:
 
 
 @dataclass(frozen=True, slots=True)
+class ArchiveOpened:
+    """All topics."""
+
+    call: int
+    topics: tuple[ArchivedTopic, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveNews:
+    """Since the last answer: topics that are new or others than before, and ids of those that are gone."""
+
+    call: int
+    topics: tuple[ArchivedTopic, ...]
+    gone: tuple[Uuid, ...]
+    trouble: str | None
+    """Why what is shown may be old, in a sentence."""
+
+
+@dataclass(frozen=True, slots=True)
 class SpanOf:
     """Bytes [position, position + length) of the descriptor with this index among those sent along."""
 
@@ -281,6 +314,8 @@ class Ran:
 Message = (
     Configure
     | Open
+    | OpenArchive
+    | NextArchive
     | Read
     | ByTime
     | LargestTimestamp
@@ -308,6 +343,8 @@ Message = (
     | Alive
     | Failed
     | Opened
+    | ArchiveOpened
+    | ArchiveNews
     | ReadDone
     | TimeFound
     | SeedFound

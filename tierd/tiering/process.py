@@ -212,13 +212,17 @@ class Process:
                 committed=message.committed,
             )
         except CorruptFile:
-            self._open_tierer().retention.suspect(message.part)
+            self._suspect(message.part)
             raise
         fds = list(dict.fromkeys(span.fd for span in got.spans))
         number = {fd: index for index, fd in enumerate(fds)}
         spans = tuple(m.SpanOf(number[span.fd], span.position, span.length) for span in got.spans)
         self._slices[message.call] = got
         self._send(m.ReadDone(message.call, spans, got.aborted, got.stop), fds)
+
+    def _suspect(self, part: PartitionId) -> None:
+        """What was read of *part* is damaged or gone."""
+        self._open_tierer().retention.suspect(part)
 
     async def _by_time(self, message: m.ByTime) -> m.Message:
         reader = self._open_reader()
@@ -342,10 +346,10 @@ def reader_options(options: TiererOptions) -> ReaderOptions:
     )
 
 
-async def serve(sock: socket.socket) -> None:
+async def serve(sock: socket.socket, kind: type[Process]) -> None:
     """Run until the socket closes; the process then ends at once, threads that wait for the network or not."""
     loop = asyncio.get_running_loop()
-    process = Process(sock, SystemClock(), PosixDisk(), leave=os._exit)
+    process = kind(sock, SystemClock(), PosixDisk(), leave=os._exit)
     loop.set_exception_handler(lambda _, context: _unhandled(process, context))
     await asyncio.Event().wait()
 
@@ -356,10 +360,10 @@ def _unhandled(process: Process, context: dict[str, Any]) -> None:
     process.fatal(error if isinstance(error, BaseException) else None)
 
 
-def main(fd: int) -> None:
+def main(fd: int, kind: type[Process] = Process) -> None:
     """`python -m tierd.tiering --fd N`. Signals are the broker's business: this process ends with its socket."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     sock = socket.socket(fileno=fd)
     sock.setblocking(False)
-    asyncio.run(serve(sock))
+    asyncio.run(serve(sock, kind))

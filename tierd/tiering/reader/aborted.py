@@ -72,7 +72,7 @@ class TxnSegments:
         while (segment := self._source.next_after(part, seen.stop)) is not None:
             if segment.layout.transaction is not None:
                 seen.bases.append(segment.base)
-            seen.stop = segment.next_base
+            seen.stop = segment.base + 1  # in an archive the next one may begin before this one ends
             looked_at += 1
             if looked_at % LOOKS_AT_ONCE == 0:
                 await asyncio.sleep(0)
@@ -94,7 +94,7 @@ async def collect(
     collected = Collected(start, stop)
     if first.layout.transaction is not None and collected.add(await load(first)):
         return tuple(collected.found)
-    for base in await later.after(first.part, first.next_base):
+    for base in await later.after(first.part, first.base + 1):
         segment = source.covering(first.part, base)
         if segment is not None and segment.layout.transaction is not None and collected.add(await load(segment)):
             break

@@ -31,3 +31,5 @@ class ReaderOptions:
     """Files in one answer."""
     streams: int = 4096
     """Readers remembered between two reads."""
+    pass_gaps: bool = False
+    """Go on behind offsets that no segment has; else they are an error, for something must have them."""

@@ -138,6 +138,10 @@ class RemoteReader:
         self._pool.forget(segment_id)
         self._indexes.forget(segment_id)
 
+    def rearranged(self, part: PartitionId) -> None:
+        """Other segments are there than before, and not only new ones at the end."""
+        self._txn_segments.forget(part)
+
     async def close(self) -> None:
         """Give up what is under way; what is in the cache stays for the next run. Close the store first."""
         for task in self._indexes_ahead.values():
@@ -156,6 +160,7 @@ class RemoteReader:
         else:
             segment, begin = self._segment_at(part, offset), 0
         while segment is not None and segment.base < stop:
+            offset = max(offset, segment.base)
             try:
                 located = await self._pool.locate(segment, offset, want_bytes, begin) if segment.size_bytes else None
             except SegmentGone:
@@ -169,9 +174,12 @@ class RemoteReader:
         return None
 
     def _segment_at(self, part: PartitionId, offset: int) -> RemoteSegment | None:
-        """The segment with *offset*; None at the end. CorruptFile where a segment is missing in between."""
+        """The segment with *offset*; None at the end. CorruptFile where a segment is missing in between, unless the
+        options say to go on behind that."""
         segment = self._source.covering(part, offset)
         if segment is None and (segment := self._source.next_after(part, offset)) is not None:
+            if self._options.pass_gaps:
+                return segment
             raise CorruptFile(
                 segment.log_key, 0, f"no segment in the bucket has offsets [{offset}, {segment.base}) before this one"
             )

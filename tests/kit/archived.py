@@ -1,0 +1,121 @@
+"""Archives: a bucket served read-only, in this process or as `tierd archive`, and recorded buckets as directories."""
+
+import asyncio
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Awaitable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from kit.daemon import Daemon
+from kit.golden import golden
+from kit.ports import free_ports
+from tierd.broker.broker import Broker
+from tierd.config.load import Options, load
+from tierd.daemon.parts import Opened, assemble_archive
+from tierd.tiering.link import TierLink
+
+T = TypeVar("T")
+
+
+def aiven_bucket(folder: Path, *variants: str) -> Path:
+    """A directory with all that Kafka and Aiven's plugin wrote into the recorded buckets of these *variants*."""
+    for variant in variants:
+        shutil.copytree(golden("aiven") / f"bucket-{variant}" / "tier", folder, dirs_exist_ok=True)
+    return folder
+
+
+def tree(folder: Path) -> dict[str, tuple[int, bytes]]:
+    """Everything in *folder*: modification times and contents."""
+    return {
+        path.relative_to(folder).as_posix(): (path.stat().st_mtime_ns, path.read_bytes() if path.is_file() else b"")
+        for path in sorted(folder.rglob("*"))
+    }
+
+
+class Serving:
+    """An archive's broker on a loop in a thread, its tierer a process as always."""
+
+    def __init__(self, remote: str, state: Path, sets: dict[str, Any]) -> None:
+        given = [f"{key}={value}" for key, value in sets.items()]
+        options = Options(state=state, remote=remote, mode="archive", listen="127.0.0.1:0", sets=tuple(given))
+        self.settings = load(options, need_data=True)
+        self.broker: Broker
+        self.link: TierLink
+        self.address = ("", 0)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="archive", daemon=True)
+        self._opened = Opened(self.settings)
+
+    def start(self) -> None:
+        self._opened.open()
+        self._thread.start()
+        self.run(self._start())
+
+    async def _start(self) -> None:
+        self.broker, self.link = await assemble_archive(self._opened)
+        self.address = await self.broker.start()
+
+    def stop(self) -> None:
+        try:
+            if self.address[1]:
+                self.run(self.broker.stop())
+                self.run(self.link.close())
+        finally:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+            self._opened.close(clean=True)
+
+    def run(self, work: Awaitable[T]) -> T:
+        async def waited() -> T:
+            return await work
+
+        return asyncio.run_coroutine_threadsafe(waited(), self._loop).result(60)
+
+    def status(self) -> dict[str, Any]:
+        return self.run(self.broker.status())
+
+    def row(self, topic: str, partition: int = 0) -> dict[str, Any]:
+        rows: list[dict[str, Any]] = self.status()["partitions"]
+        return next(row for row in rows if (row["topic"], row["partition"]) == (topic, partition))
+
+
+@contextmanager
+def serving(bucket: Path | str, state: Path, **sets: Any) -> Iterator[Serving]:
+    """*bucket*: a directory, or a URL. *sets*: settings by their dotted names, `__` for a dot."""
+    remote = bucket if isinstance(bucket, str) else f"file:{bucket}"
+    started = Serving(remote, state, {key.replace("__", "."): value for key, value in sets.items()})
+    try:
+        started.start()
+        yield started
+    finally:
+        started.stop()
+
+
+@dataclass
+class ArchiveDaemon(Daemon):
+    """`tierd archive`. `data` only says where its log of lines lies; `state` must be given."""
+
+    def command(self) -> list[str]:
+        assert self.state is not None
+        assert self.remote is not None
+        listen = self.address or f"127.0.0.1:{free_ports(1)[0]}"
+        words = [sys.executable, "-m", "tierd", "archive", "--state", str(self.state), "--remote", self.remote]
+        return [*words, "--listen", listen, *self.extra]
+
+    def verb(self, *words: str, expect: int | None = 0, timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [sys.executable, "-m", "tierd", *words, "--state", str(self.state)],
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+            env=self.environment,
+        )
+        assert expect is None or done.returncode == expect, (words, done.returncode, done.stdout, done.stderr)
+        return done

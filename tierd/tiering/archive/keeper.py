@@ -1,0 +1,103 @@
+"""Looks at the bucket now and again, and keeps what is new until the broker asks for it. Loop thread only."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tierd.base.errors import TierdError
+from tierd.base.ids import PartitionId, Uuid
+from tierd.base.logs import Doubling
+from tierd.remote.view import ArchivedTopic
+from tierd.tiering.archive.survey import Look, Survey
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class News:
+    """What the broker has not been told."""
+
+    changed: dict[Uuid, ArchivedTopic] = field(default_factory=dict)
+    gone: set[Uuid] = field(default_factory=set)
+
+
+class Keeper:
+    """`open` looks for the first time; then `run` until it is cancelled."""
+
+    def __init__(
+        self,
+        survey: Survey,
+        interval_ms: int,
+        *,
+        forget: Callable[[Uuid], None],
+        rearranged: Callable[[PartitionId], None],
+    ) -> None:
+        """*forget*: told of segments that readers see no more. *rearranged*: of partitions with others than before."""
+        self._survey = survey
+        self._interval_s = interval_ms / 1000
+        self._forget = forget
+        self._rearranged = rearranged
+        self._shown: dict[Uuid, ArchivedTopic] = {}
+        self._news = News()
+        self._trouble: str | None = None
+        self._told_trouble: str | None = None
+        self._some = asyncio.Event()
+        self._failing = Doubling()
+
+    async def open(self) -> tuple[ArchivedTopic, ...]:
+        """All topics. Raises WrongBucket, RemoteUnavailable, DiskFull."""
+        await self._look()
+        self._news = News()
+        self._some.clear()
+        return tuple(self._shown.values())
+
+    async def run(self) -> None:
+        """Raises what nobody expected."""
+        while True:
+            await asyncio.sleep(self._interval_s)
+            try:
+                await self._look()
+            except TierdError as error:
+                self._has_failed(error)
+            else:
+                self._failing.well("look")
+                self._say(None)
+
+    async def news(self) -> tuple[tuple[ArchivedTopic, ...], tuple[Uuid, ...], str | None]:
+        """What has changed and what is gone since the last answer, and what is wrong now; waits for it."""
+        await self._some.wait()
+        self._some.clear()
+        found, self._news, self._told_trouble = self._news, News(), self._trouble
+        return tuple(found.changed.values()), tuple(found.gone), self._trouble
+
+    async def _look(self) -> None:
+        found = await asyncio.to_thread(self._survey.look)
+        for segment_id in found.gone:
+            self._forget(segment_id)
+        for part in found.rearranged:
+            self._rearranged(part)
+        self._take(found)
+
+    def _take(self, found: Look) -> None:
+        for topic_id, topic in found.topics.items():
+            if self._shown.get(topic_id) != topic:
+                self._news.changed[topic_id] = topic
+                self._news.gone.discard(topic_id)
+        for topic_id in self._shown.keys() - found.topics.keys():
+            self._news.changed.pop(topic_id, None)
+            self._news.gone.add(topic_id)
+        self._shown = dict(found.topics)
+        if self._news.changed or self._news.gone:
+            self._some.set()
+
+    def _has_failed(self, error: TierdError) -> None:
+        times = self._failing.failed("look")
+        if times is not None:
+            log.warning("the bucket could not be looked at", extra={"times": times, "why": str(error)})
+        self._say(f"what is new in the bucket is not shown: {error}")
+
+    def _say(self, trouble: str | None) -> None:
+        self._trouble = trouble
+        if trouble != self._told_trouble:
+            self._some.set()

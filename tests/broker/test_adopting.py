@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from broker.client import Client, batch
+from broker.file_tier import FileTier
 from broker.running import Running, running, settings
 from kit.clock import FakeClock
 from tierd.base.errors import StartRefused
@@ -94,3 +95,21 @@ def test_numbers_may_be_missing_where_a_cluster_had_the_others(tmp_path: Path) -
     (tmp_path / "t-3").rename(data / "t-3")
     with running(tmp_path) as started:
         assert sorted(started.partitions.topic("t").partitions) == [3, 5]  # type: ignore[union-attr]
+
+
+def test_an_adopted_partition_whose_folder_is_gone_goes_on_from_the_bucket(tmp_path: Path) -> None:
+    tier = FileTier(tmp_path / "held")
+    with running(tmp_path, tier) as started, Client(started.address) as client:
+        client.create("t", internal_segment_bytes="1000")
+        for _ in range(20):
+            client.produce("t", batch())
+    _forget_registry(tmp_path)
+    with running(tmp_path, tier) as started:
+        end = started.log("t").closed()[-1].next_base
+        started.give_to_tier("t", end)
+    shutil.rmtree(tmp_path / "data" / "t-0")
+    with running(tmp_path, tier) as started, Client(started.address) as client:
+        partition = started.partitions.get("t", 0)
+        assert partition is not None
+        assert (partition.copied_to, started.partitions.waiting) == (end, {partition.id}), "for its producers"
+        assert client.fetch("t", 0).error_code == 0

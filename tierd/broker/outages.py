@@ -74,9 +74,13 @@ class Outages:
             offline = [one for one in offline if one.id is None]
         return (offline[0] if len(offline) == 1 else None), bool(offline)
 
-    def lost(self, part: PartitionId) -> bool:
-        """Whether it was in a directory that was declared lost."""
-        return self._places.get(part) == NOWHERE
+    def lost(self, part: PartitionId, *, tiered: bool) -> bool:
+        """Whether it was in a directory that was declared lost; a *tiered* one also when it lay in one that is here and
+        has it no more: the bucket says where it goes on."""
+        place = self._places.get(part)
+        if tiered and place is not None and place != NOWHERE:
+            log.error("a partition's folder is gone", extra={"partition": str(part), "directory": place})
+        return place == NOWHERE or (tiered and place is not None)
 
     def note_places(self, parts: Iterable[tuple[PartitionId, Log]]) -> None:
         """Let the registry know what was found where, and what is nowhere any more."""

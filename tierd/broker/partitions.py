@@ -200,14 +200,14 @@ class Partitions:
 
     def open_topic(self, row: TopicRow, logs: Mapping[int, Log], *, read_only: bool = False) -> Topic:
         topic = Topic(row, self.defaults.resolve(row.name, row.config, adopted=row.adopted), read_only=read_only)
-        logs = dict(logs)
+        logs, tiered = dict(logs), topic.settings.remote_storage_enable
         for number in range(row.partitions):
             if number in logs:
                 continue
             part = PartitionId(row.id, number)
             if (away := self.outages.away(part)) is not None:
                 topic.offline[number] = away
-            elif not row.adopted or topic.internal or self.outages.lost(part):  # Every group must be served here.
+            elif not row.adopted or topic.internal or self.outages.lost(part, tiered=tiered):  # groups: all are here
                 logs[number] = self._make_log(topic, number)
         for number, logged in sorted(logs.items()):
             self.take(topic, number, logged)

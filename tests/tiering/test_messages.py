@@ -33,6 +33,7 @@ from tierd.remote.view import (
 from tierd.storage.view import AbortedTxn, Seed, TimestampOffset
 from tierd.tiering import messages as m
 from tierd.tiering.options import Identity, OpenRequest, TiererOptions, TopicState
+from tierd.tiering.sweep import SweepResult, SweptRow
 from tierd.tiering.verbs import Outcome, VerbProgress, VerbResult, VerbRow
 
 PART = PartitionId(Uuid(bytes(range(16))), 7)
@@ -70,6 +71,8 @@ def samples() -> list[m.Message]:
         m.Whole(3, True),
         m.GetStatus(3),
         m.Run(3, "copy", True, None, False),
+        m.SweepBucket(3, True),
+        m.Swept(3, SweepResult(outcome=Outcome.DONE, rows=(SweptRow("orphan", ("a", "b"), 4, "why", True),))),
         m.Ping(3),
         m.Alive(3, 4, 5),
         m.Stop(3),

@@ -22,6 +22,7 @@ VERBS = {
     "status": "Show where each partition's data lies.",
     "copy": "Copy to the bucket all that may be copied now.",
     "evict": "Drop local segments that the bucket has.",
+    "sweep": "Delete from the bucket what nobody needs.",
     "verify": "Look whether the bucket still has what it should have.",
     "archive": "Serve a bucket as it is, read-only.",
     "users": "Manage users and their passwords.",

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from tierd.base.errors import RemoteUnavailable, Usage
-from tierd.base.exits import Exit
 from tierd.broker.broker import Broker
 from tierd.broker.status import status
+from tierd.daemon.bucket_verbs import EXITS, BucketVerbs, Silent, unless
 from tierd.daemon.user_verbs import UserVerbs
 from tierd.storage import ballast
 from tierd.tiering.link import TierLink
@@ -17,16 +17,6 @@ from tierd.web.control import Handler, Progress, Request
 from tierd.web.control import Outcome as Answer
 
 _GRACE_S = 2.0
-_LOOK_S = 0.5
-
-_EXITS = {
-    Outcome.DONE: Exit.DONE,
-    Outcome.PINNED: Exit.PINNED,
-    Outcome.UNAVAILABLE: Exit.BUCKET_SILENT,
-    Outcome.LOST: Exit.BUCKET_SILENT,
-    Outcome.TIMEOUT: Exit.FAILED,
-    Outcome.FAILED: Exit.FAILED,
-}
 
 
 class Verbs:
@@ -39,7 +29,8 @@ class Verbs:
 
     def handlers(self) -> dict[str, Handler]:
         own: dict[str, Handler] = {"status": self._status, "copy": self._copy, "evict": self._evict}
-        return {**own, **UserVerbs(self._broker.parts.users, self._broker.parts.audit).handlers()}
+        users = UserVerbs(self._broker.parts.users, self._broker.parts.audit)
+        return {**own, **users.handlers(), **BucketVerbs(self._tiered).handlers()}
 
     async def _status(self, request: Request, progress: Progress) -> Answer:
         document = await status(self._broker.partitions, self._link)
@@ -83,16 +74,10 @@ class Verbs:
 
 async def _unless(work: Coroutine[Any, Any, VerbResult], trouble: Callable[[], str | None]) -> VerbResult:
     """What *work* gives; it is given up when *trouble* has something to say: a verb never waits for who is silent."""
-    task = asyncio.ensure_future(work)
     try:
-        while not (await asyncio.wait({task}, timeout=_LOOK_S))[0]:
-            why = trouble()
-            if why is not None:
-                return VerbResult(outcome=Outcome.UNAVAILABLE, detail=why)
-        return task.result()
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        return await unless(work, trouble)
+    except Silent as silent:
+        return VerbResult(outcome=Outcome.UNAVAILABLE, detail=str(silent))
 
 
 def _reporter(progress: Progress) -> Report:
@@ -138,4 +123,4 @@ def _answer(result: VerbResult) -> Answer:
         "segments": result.segments,
         "bytes": result.bytes,
     }
-    return Answer({**facts, "left": left, "planned": planned}, _EXITS[result.outcome])
+    return Answer({**facts, "left": left, "planned": planned}, EXITS[result.outcome])

@@ -360,6 +360,11 @@ class TierLink:
         """`tierd evict`."""
         return await self._run("evict", True, None, report)
 
+    async def call(self, make: Callable[[int], m.Message]) -> Any:
+        """The reply to another call of a verb. Raises RemoteUnavailable, and what the tierer says."""
+        self._must_be_ready()
+        return await self._ask(make)
+
     async def _run(
         self, verb: str, wait: bool, timeout_ms: int | None, report: Report, *, dry: bool = False, roll: bool = False
     ) -> VerbResult:

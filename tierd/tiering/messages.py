@@ -12,6 +12,7 @@ from tierd.ipc.packing import Packing
 from tierd.remote.view import ArchivedTopic, Claim, RemotePartition, RemoteStatus
 from tierd.storage.view import AbortedTxn, PartitionView, Seed, TimestampOffset
 from tierd.tiering.options import OpenRequest, TiererOptions, TopicState
+from tierd.tiering.sweep import SweepResult
 from tierd.tiering.verbs import VerbProgress, VerbResult
 
 
@@ -129,6 +130,14 @@ class Run:
     timeout_ms: int | None
     dry: bool
     roll: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SweepBucket:
+    """The verb `sweep`; answered by Swept. *dry*: only what would go."""
+
+    call: int
+    dry: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,6 +320,12 @@ class Ran:
     result: VerbResult
 
 
+@dataclass(frozen=True, slots=True)
+class Swept:
+    call: int
+    result: SweepResult
+
+
 Message = (
     Configure
     | Open
@@ -326,6 +341,7 @@ Message = (
     | Whole
     | GetStatus
     | Run
+    | SweepBucket
     | Ping
     | Stop
     | PartitionChanged
@@ -351,6 +367,7 @@ Message = (
     | StatusFound
     | MovedTo
     | Ran
+    | Swept
 )
 
 _PACKING: Packing[Message] = Packing(Message.__args__)

@@ -149,6 +149,7 @@ class Process:
             m.AskWhole: self._whole,
             m.GetStatus: self._status,
             m.Run: self._run,
+            m.SweepBucket: self._sweep,
             m.Ping: self._ping,
             m.Stop: self._stop,
         }
@@ -261,6 +262,9 @@ class Process:
         if message.verb == "evict":
             return m.Ran(message.call, await verbs.evict(report))
         return m.Ran(message.call, await verbs.copy(wait=message.wait, timeout_ms=message.timeout_ms, report=report))
+
+    async def _sweep(self, message: m.SweepBucket) -> m.Message:
+        return m.Swept(message.call, await self._open_tierer().sweep.run(dry=message.dry))
 
     async def _ping(self, message: m.Ping) -> m.Message:
         if self._store is None:

@@ -38,6 +38,7 @@ from tierd.tiering.publish import Publisher
 from tierd.tiering.retention import Retention
 from tierd.tiering.seeds import seed_of
 from tierd.tiering.state import TierState
+from tierd.tiering.sweep import Sweep
 from tierd.tiering.verbs import Verbs
 
 log = logging.getLogger(__name__)
@@ -78,6 +79,7 @@ class Tierer:
         self.copying = Copying(self.state, self._copied)
         self.retention = Retention(self.state, self.publisher, self.copying.wake)
         self.verbs = Verbs(self.state, self.copying, self.retention)
+        self.sweep = Sweep(self.state, self.retention.trouble)
         self._claiming: Claiming | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._scheduler: AsyncIOScheduler | None = None
@@ -194,6 +196,7 @@ class Tierer:
             (self.publisher.tick, options.remote.head_interval_ms),
             (self.retention.tick, options.retention_interval_ms),
             (self.retention.delete_tick, options.delete_interval_ms),
+            (self.sweep.tick, options.sweep_look_ms),
         ]
         for job, every_ms in jobs:
             scheduler.add_job(

@@ -1,0 +1,59 @@
+"""`tierd sweep`: what it asks of the daemon, what it shows, how it ends."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kit.cli import answering, tierd
+
+ORPHAN = {
+    "kind": "orphan",
+    "keys": ["p/a.indexes", "p/a.log"],
+    "bytes": 2048,
+    "why": "never committed",
+    "refused": None,
+}
+STRANGE = {"kind": "unexplained", "keys": ["p/readme"], "bytes": 5, "why": "no key of ours", "refused": None}
+
+
+def answer(code: int = 0, **facts: Any) -> dict[str, Any]:
+    result = {"outcome": "done", "detail": "", "found": 2, "deleted": 1, "bytes": 2048, "unexplained": 1}
+    return {"result": {**result, "leftovers": [STRANGE, ORPHAN], **facts}, "exit": code}
+
+
+def test_it_asks_and_shows(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    with answering(tmp_path / "s", answer()) as asked:
+        ended = tierd(capsys, "sweep", "--state", tmp_path / "s")
+    assert asked == [{"do": "sweep", "dry_run": False}]
+    assert ended.code == 0
+    assert ended.out.splitlines() == [
+        "unexplained: p/readme, 5 B: no key of ours",
+        "orphan: p/a.indexes and 1 more, 2.0 KiB: never committed",
+        "deleted: 1 of 2 leftovers, 2.0 KiB",
+    ]
+    assert ended.err == "1 that nobody can explain stay\n"
+
+
+def test_a_dry_run_and_json(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    with answering(tmp_path / "s", answer(found=1500)) as asked:
+        ended = tierd(capsys, "sweep", "--state", tmp_path / "s", "--dry-run")
+    assert asked[0]["dry_run"] is True
+    assert ended.out.splitlines()[-2:] == ["... and 1498 more", "would be deleted: 1 of 1500 leftovers, 2.0 KiB"]
+    with answering(tmp_path / "again", answer()):
+        ended = tierd(capsys, "sweep", "--state", tmp_path / "again", "--json")
+    assert json.loads(ended.out)["leftovers"] == [STRANGE, ORPHAN]
+
+
+def test_a_bucket_that_refuses_and_one_that_is_away(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    refused = answer(
+        1, outcome="failed", detail="the bucket refuses 1 deletes: locked", leftovers=[{**ORPHAN, "refused": "locked"}]
+    )
+    with answering(tmp_path / "s", refused):
+        ended = tierd(capsys, "sweep", "--state", tmp_path / "s")
+    assert ended.code == 1
+    assert "the bucket refuses to delete it: locked" in ended.out
+    assert "failed: the bucket refuses 1 deletes" in ended.err
+    with answering(tmp_path / "away", {"error": "the tierer is being started again; try again", "exit": 5}):
+        assert tierd(capsys, "sweep", "--state", tmp_path / "away").code == 5

@@ -1,0 +1,81 @@
+"""What the control socket does for `tierd sweep`; results as JSON values. No verb waits for a tierer that is silent."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from tierd.base.errors import RemoteUnavailable
+from tierd.base.exits import Exit
+from tierd.tiering import messages as m
+from tierd.tiering.link import TierLink
+from tierd.tiering.sweep import SweepResult, SweptRow
+from tierd.tiering.verbs import Outcome
+from tierd.web.control import Handler, Progress, Request
+from tierd.web.control import Outcome as Answer
+
+Result = TypeVar("Result")
+
+_LOOK_S = 0.5
+
+EXITS = {
+    Outcome.DONE: Exit.DONE,
+    Outcome.PINNED: Exit.PINNED,
+    Outcome.UNAVAILABLE: Exit.BUCKET_SILENT,
+    Outcome.LOST: Exit.BUCKET_SILENT,
+    Outcome.TIMEOUT: Exit.FAILED,
+    Outcome.FAILED: Exit.FAILED,
+}
+
+
+class Silent(RemoteUnavailable):
+    """The work was given up: there is trouble, which the text names."""
+
+
+async def unless(work: Coroutine[Any, Any, Result], trouble: Callable[[], str | None]) -> Result:
+    """What *work* gives. Raises Silent as soon as *trouble* has something to say."""
+    task = asyncio.ensure_future(work)
+    try:
+        while not (await asyncio.wait({task}, timeout=_LOOK_S))[0]:
+            why = trouble()
+            if why is not None:
+                raise Silent(why)
+        return task.result()
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+class BucketVerbs:
+    """Loop thread only."""
+
+    def __init__(self, tiered: Callable[[], TierLink]) -> None:
+        """*tiered* gives the tierer, or raises what the verb ends with."""
+        self._tiered = tiered
+
+    def handlers(self) -> dict[str, Handler]:
+        return {"sweep": self._sweep}
+
+    async def _ask(self, make: Callable[[int], m.Message]) -> Any:
+        link = self._tiered()
+        return await unless(link.call(make), lambda: link.heart.silence)
+
+    async def _sweep(self, request: Request, progress: Progress) -> Answer:
+        dry = bool(request.get("dry_run"))
+        result: SweepResult = (await self._ask(lambda n: m.SweepBucket(n, dry))).result
+        return Answer(
+            {
+                "outcome": str(result.outcome),
+                "detail": result.detail,
+                "found": result.found,
+                "deleted": result.gone,
+                "bytes": result.bytes,
+                "unexplained": result.unexplained,
+                "leftovers": [_leftover(row) for row in result.rows],
+            },
+            EXITS[result.outcome],
+        )
+
+
+def _leftover(row: SweptRow) -> dict[str, object]:
+    facts = {"kind": row.kind, "keys": list(row.keys), "bytes": row.bytes, "why": row.why}
+    return {**facts, "deleted": row.gone, "refused": row.refused}

@@ -1,0 +1,231 @@
+"""Takes out of the bucket what nobody needs (`orphans` decides): once a day, and when `tierd sweep` asks for it."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import groupby
+
+from tierd.base.errors import CorruptFile, RemoteUnavailable
+from tierd.base.ids import PartitionId, Uuid
+from tierd.remote.heads import read_head
+from tierd.remote.keys import HeadKey, ObjectKind, PageKey, SegmentObject
+from tierd.remote.store import DeleteOutcome
+from tierd.remote.view import ClaimState
+from tierd.storage.view import PartitionView
+from tierd.tiering.lifecycle import CopyState
+from tierd.tiering.orphans import GOES, Guard, Holdings, Kind, Leftover, leftovers, old_uploads
+from tierd.tiering.state import TierState
+from tierd.tiering.verbs import Outcome
+
+log = logging.getLogger(__name__)
+
+_SWEPT_MS = "swept_ms"
+_BATCH = 300
+"""Leftovers in one go: their keys stay below 1,000 a request."""
+NAMED = 1000
+"""So many leftovers are named one by one in a result; all are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class SweptRow:
+    """One leftover, and what became of it."""
+
+    kind: str
+    keys: tuple[str, ...]
+    bytes: int
+    why: str
+    gone: bool
+    refused: str | None = None
+    """Why the bucket does not delete it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepResult:
+    outcome: Outcome
+    detail: str = ""
+    rows: tuple[SweptRow, ...] = ()
+    """At most NAMED of them."""
+    found: int = 0
+    """Leftovers of all kinds."""
+    gone: int = 0
+    """Of these deleted; in a dry run: that would be."""
+    bytes: int = 0
+    """Of what is gone."""
+    unexplained: int = 0
+
+
+class Sweep:
+    """Loop thread only; LISTs and deletes run in threads."""
+
+    def __init__(self, state: TierState, trouble: Callable[[], str | None]) -> None:
+        """*trouble* says why nothing may be deleted now, or None."""
+        self._state = state
+        self._trouble = trouble
+        self._one = asyncio.Lock()
+
+    async def tick(self) -> None:
+        """The daily sweep, when it is due."""
+        state = self._state
+        last, now_ms = state.catalog.get(_SWEPT_MS), state.now_ms()
+        if last is not None and 0 <= now_ms - int(last) < state.options.sweep_interval_ms:
+            return
+        result = await self.run(dry=False)
+        if result.outcome is not Outcome.DONE:
+            log.info("the sweep waits: %s", result.detail)
+
+    async def run(self, *, dry: bool) -> SweepResult:
+        """`tierd sweep`. With *dry* nothing is deleted: `gone` is what would be."""
+        refused = await self._may_not()
+        if refused is not None:
+            return refused
+        async with self._one:
+            return await self._run(dry=dry)
+
+    async def _run(self, *, dry: bool) -> SweepResult:
+        state, views = self._state, dict(self._state.views)
+        rows: list[SweptRow] = []
+        try:
+            for batch in _batches(await state.blocking(lambda: self._look(views))):
+                if dry:
+                    rows += [_done(one, None) for one in batch]
+                elif await state.owned():
+                    rows += await state.blocking(partial(self._delete, batch))
+                else:
+                    return replace(_result(rows), outcome=Outcome.LOST, detail=state.claim.detail)
+        except RemoteUnavailable as error:
+            return replace(_result(rows), outcome=Outcome.UNAVAILABLE, detail=str(error))
+        result = _result(rows)
+        if not dry:
+            state.catalog.put(_SWEPT_MS, str(state.now_ms()))
+            if result.gone or result.unexplained:
+                facts = {"gone": result.gone, "bytes": result.bytes, "unexplained": result.unexplained}
+                log.info("the bucket was swept", extra=facts)
+        return result
+
+    async def _may_not(self) -> SweepResult | None:
+        """Only the newest owner sweeps, and by a clock that can be trusted."""
+        state = self._state
+        if not await state.owned():
+            lost = state.claim.state is ClaimState.LOST
+            detail = state.claim.detail or "the bucket does not answer"
+            return SweepResult(outcome=Outcome.LOST if lost else Outcome.UNAVAILABLE, detail=detail)
+        trouble = self._trouble()
+        return None if trouble is None else SweepResult(outcome=Outcome.FAILED, detail=trouble)
+
+    # --- in a thread -------------------------------------------------------------------------------------------------
+    def _look(self, views: Mapping[PartitionId, PartitionView]) -> list[Leftover]:
+        """Everything that is not in use, folder by folder."""
+        state = self._state
+        keys, store = state.bucket.keys, state.bucket.store
+        found: list[Leftover] = []
+        for _, folder in groupby(store.list(keys.prefix), lambda info: info.key.rpartition("/")[0]):
+            listed = list(folder)
+            found += leftovers(keys, listed, self._holdings((info.key for info in listed), views), self._guard())
+        uploads = list(store.list_uploads(keys.prefix))
+        known = self._holdings((upload.key for upload in uploads), views)
+        return found + old_uploads(keys, uploads, known, self._guard())
+
+    def _guard(self) -> Guard:
+        return Guard(self._state.now_ms(), self._state.options.age_guard_ms)
+
+    def _holdings(
+        self, listed: Iterable[str], views: Mapping[PartitionId, PartitionView]
+    ) -> dict[PartitionId, Holdings]:
+        """Of every partition that *listed* keys belong to.
+
+        The catalog is asked behind the LIST: a copy has its row there before its first byte leaves.
+        """
+        topics: dict[PartitionId, str] = {}
+        segments: dict[PartitionId, set[Uuid]] = {}
+        for key in map(self._state.bucket.keys.parse, listed):
+            if isinstance(key, SegmentObject):
+                part = PartitionId(key.name.topic_id, key.name.partition)
+                topics[part] = key.name.topic
+                segments.setdefault(part, set()).add(key.name.segment_id)
+            elif isinstance(key, HeadKey | PageKey):
+                topics[PartitionId(key.topic_id, key.partition)] = key.topic
+        return {
+            part: self._holding(part, topic, segments.get(part, set()), views.get(part))
+            for part, topic in topics.items()
+        }
+
+    def _holding(self, part: PartitionId, topic: str, listed: set[Uuid], view: PartitionView | None) -> Holdings:
+        state = self._state
+        row, rows = state.catalog.partition(part), state.catalog.segments(part)
+        lost = {loss.segment_id for loss in state.losses.of(part)}
+        known = state.catalog.topic(part.topic_id)
+        ids = frozenset(one.remote.segment_id for one in rows)
+        whole = [one.remote for one in rows if one.state is CopyState.COPY_FINISHED]
+        log_start = row.log_start or 0 if row is not None else 0
+        return Holdings(
+            rows=ids,
+            ranges=[(one.base, one.next_base) for one in whole if one.segment_id not in lost],
+            log_start=log_start if view is None else max(log_start, view.log_start),
+            local=None if view is None else (view.local_start, view.log_end),
+            named=self._named(part, topic) if listed - ids else frozenset(),
+            kept=row is not None,
+            live=view is not None or (known is not None and known[0].deleted_ms is None),
+            deleted=known is not None and known[0].deleted_ms is not None and not known[1],
+        )
+
+    def _named(self, part: PartitionId, topic: str) -> frozenset[Uuid] | None:
+        bucket = self._state.bucket
+        try:
+            stored = read_head(bucket.store, bucket.keys, topic, part.topic_id, part.partition)
+        except CorruptFile:
+            return None
+        return frozenset(entry.segment_id for entry in stored.head.entries) if stored is not None else frozenset()
+
+    def _delete(self, batch: Sequence[Leftover]) -> list[SweptRow]:
+        """Manifests in a request of their own: a reader never sees one without its data."""
+        store = self._state.bucket.store
+        going = [one for one in batch if one.kind in GOES]
+        for one in going:
+            if one.upload_id is not None:
+                store.abort_upload(one.keys[0], one.upload_id)
+        objects = [one for one in going if one.upload_id is None]
+        refused = _refused(store.delete([one.keys[0] for one in objects if _has_manifest(one)]))
+        ready = [one for one in objects if one.keys[0] not in refused]
+        refused |= _refused(store.delete([key for one in ready for key in one.keys if not _is_manifest(key)]))
+        return [_done(one, next((refused[key] for key in one.keys if key in refused), None)) for one in batch]
+
+
+def _is_manifest(key: str) -> bool:
+    return key.endswith(ObjectKind.MANIFEST)
+
+
+def _has_manifest(one: Leftover) -> bool:
+    return _is_manifest(one.keys[0])
+
+
+def _refused(outcomes: Iterable[DeleteOutcome]) -> dict[str, str]:
+    return {one.key: one.refused for one in outcomes if one.refused is not None}
+
+
+def _done(one: Leftover, refused: str | None) -> SweptRow:
+    gone = one.kind in GOES and refused is None
+    if refused is not None:
+        log.error("the bucket refuses a delete", extra={"key": one.keys[0], "reason": refused})
+    return SweptRow(one.kind.value, one.keys, one.bytes, one.why, gone, refused)
+
+
+def _batches(found: Sequence[Leftover]) -> Iterator[Sequence[Leftover]]:
+    for at in range(0, len(found), _BATCH):
+        yield found[at : at + _BATCH]
+
+
+def _result(rows: Sequence[SweptRow]) -> SweepResult:
+    """What cannot be explained and what stays is named before the rest."""
+    gone = [row for row in rows if row.gone]
+    refused = [row for row in rows if row.refused is not None]
+    return SweepResult(
+        outcome=Outcome.FAILED if refused else Outcome.DONE,
+        detail=f"the bucket refuses {len(refused)} deletes: {refused[0].refused}" if refused else "",
+        rows=tuple(sorted(rows, key=lambda row: (row.kind != Kind.UNEXPLAINED, row.refused is None)))[:NAMED],
+        found=len(rows),
+        gone=len(gone),
+        bytes=sum(row.bytes for row in gone),
+        unexplained=sum(row.kind == Kind.UNEXPLAINED for row in rows),
+    )

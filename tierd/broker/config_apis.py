@@ -8,6 +8,7 @@ from tierd.base.errors import DiskFull
 from tierd.broker.entrances import Advertised
 from tierd.broker.partitions import Partitions, Topic
 from tierd.broker.topics import TopicRefused, Topics
+from tierd.broker.turns import in_turns
 from tierd.config.model import Settings, daemon_settings
 from tierd.config.places import Secret
 from tierd.config.resolve import Source
@@ -19,6 +20,8 @@ log = logging.getLogger(__name__)
 
 TOPIC, BROKER = 2, 4
 """Resource types on the wire."""
+_A_TURN = 10
+"""Resources looked at before others are served; named more than once, they are shown once."""
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 _THROTTLES = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
 """Settings of Kafka's that tierd never has, and that may be deleted all the same."""
@@ -40,7 +43,8 @@ class DescribeConfigs:
 
     async def __call__(self, header: RequestHeader, request: Any) -> dict[str, object]:
         documented = getattr(request, "include_documentation", False)
-        return {"results": [self._one(asked, request.include_synonyms, documented) for asked in request.resources]}
+        each = in_turns(dict.fromkeys(request.resources), _A_TURN)
+        return {"results": [self._one(asked, request.include_synonyms, documented) async for asked in each]}
 
     def _one(self, asked: Any, synonyms: bool, documented: bool) -> dict[str, object]:
         try:
@@ -97,7 +101,8 @@ class AlterConfigs:
         self._partitions = partitions
 
     async def __call__(self, header: RequestHeader, request: Any) -> dict[str, object]:
-        return {"responses": [await self._one(asked, request.validate_only) for asked in request.resources]}
+        each = in_turns(request.resources, _A_TURN)
+        return {"responses": [await self._one(asked, request.validate_only) async for asked in each]}
 
     async def _one(self, asked: Any, validate_only: bool) -> dict[str, object]:
         try:

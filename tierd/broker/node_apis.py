@@ -6,6 +6,7 @@ from typing import Any, Final
 from tierd.broker.config_apis import BROKER, TOPIC
 from tierd.broker.partition import Partition
 from tierd.broker.partitions import Partitions
+from tierd.broker.turns import in_turns
 from tierd.wire.errors import ErrorCode
 from tierd.wire.header import RequestHeader
 
@@ -16,6 +17,8 @@ _CLIENT_METRICS: Final = 16
 _WITH_RESOURCES: Final = frozenset({TOPIC, BROKER, 8, _CLIENT_METRICS, 32})
 """Types that Kafka lists; of loggers (8), client metrics and groups (32) there are none here."""
 _NOWHERE: Final = -1
+_A_TURN: Final = 200
+"""Partitions of one request looked at before others are served."""
 
 
 class ElectLeaders:
@@ -85,7 +88,10 @@ class OffsetForLeaderEpoch:
 
     async def __call__(self, header: RequestHeader, request: Any) -> Fields:
         rows = [
-            {"topic": asked.topic, "partitions": [self._row(asked.topic, part) for part in asked.partitions]}
+            {
+                "topic": asked.topic,
+                "partitions": [self._row(asked.topic, part) async for part in in_turns(asked.partitions, _A_TURN)],
+            }
             for asked in request.topics
         ]
         return {"topics": rows}

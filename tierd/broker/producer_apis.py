@@ -7,6 +7,7 @@ from tierd.base.ids import TopicPartition
 from tierd.broker.markers import Markers
 from tierd.broker.partitions import Partitions
 from tierd.broker.transactions.ports import Marker
+from tierd.broker.turns import in_turns
 from tierd.config.topic_names import problem
 from tierd.storage.snapshot import ProducerEntry
 from tierd.wire.errors import ErrorCode
@@ -14,6 +15,8 @@ from tierd.wire.header import RequestHeader
 
 Fields = dict[str, object]
 
+_A_TURN = 10
+"""Partitions looked at before others are served: each may have very many producers, and is shown once."""
 _RAISES_EPOCHS = 2
 """From this transaction version on the end of each transaction raises the producer's epoch."""
 
@@ -57,10 +60,10 @@ class DescribeProducers:
         self._partitions = partitions
 
     async def __call__(self, header: RequestHeader, request: Any) -> Fields:
-        topics = [
-            {"name": topic.name, "partitions": [self._describe(topic.name, n) for n in topic.partition_indexes]}
-            for topic in request.topics
-        ]
+        topics = []
+        for topic in request.topics:
+            each = in_turns(dict.fromkeys(topic.partition_indexes), _A_TURN)
+            topics.append({"name": topic.name, "partitions": [self._describe(topic.name, n) async for n in each]})
         return {"topics": topics}
 
     def _describe(self, topic: str, index: int) -> Fields:

@@ -15,6 +15,7 @@ from tierd.broker.groups.ports import Topics
 from tierd.broker.groups.shard import Shard
 from tierd.broker.groups.subscribed import CONSUMER, reads
 from tierd.broker.operations import GROUP_OPERATIONS, NOT_ASKED
+from tierd.broker.turns import in_turns
 from tierd.wire.api import ApiKey
 from tierd.wire.errors import ErrorCode
 from tierd.wire.header import RequestHeader
@@ -22,6 +23,8 @@ from tierd.wire.header import RequestHeader
 Fields = dict[str, object]
 
 _CLASSIC, _CONSUMER = "classic", "consumer"
+_A_TURN: Final = 50
+"""Groups of one request looked at before others are served; named more than once, they are shown once."""
 _SAYS_NOT_FOUND_FROM: Final = 6
 """DescribeGroups: before, a group that is not there is a dead one."""
 
@@ -58,7 +61,7 @@ class GroupAdmin:
         operations = GROUP_OPERATIONS if getattr(request, "include_authorized_operations", False) else NOT_ASKED
         groups = [
             {**await self._describe(group_id, header.version), "authorized_operations": operations}
-            for group_id in request.groups
+            async for group_id in in_turns(dict.fromkeys(request.groups), _A_TURN)
         ]
         return {"groups": groups}
 
@@ -80,7 +83,8 @@ class GroupAdmin:
 
     async def delete(self, header: RequestHeader, request: Any) -> Fields:
         """Only groups without members go, and their offsets with them."""
-        rows = [{"group_id": name, "error_code": await self._delete(name)} for name in request.groups_names]
+        each = in_turns(request.groups_names, _A_TURN)
+        rows = [{"group_id": name, "error_code": await self._delete(name)} async for name in each]
         return {"results": rows}
 
     async def _delete(self, group_id: str) -> ErrorCode:

@@ -14,6 +14,7 @@ from tierd.broker.groups.ports import Nodes, Topics
 from tierd.broker.groups.shard import Shard
 from tierd.broker.groups.txn_offsets import TxnOffsets
 from tierd.broker.transactions.ports import Verifier
+from tierd.broker.turns import in_turns
 from tierd.wire.api import ApiKey
 from tierd.wire.errors import ErrorCode
 from tierd.wire.header import RequestHeader
@@ -26,6 +27,8 @@ Handler = Callable[[RequestHeader, Any], Awaitable[Mapping[str, object]]]
 _Answer = TypeVar("_Answer", JoinAnswer, SyncAnswer)
 
 _GROUP, _TRANSACTION = 0, 1
+_A_TURN: Final = 200
+"""Things of one request looked at before others are served."""
 _MOST_PROTOCOLS: Final = 100
 """That one member speaks: every join of its group looks at all of them."""
 
@@ -69,7 +72,8 @@ class GroupHandlers:
             message = "NONE" if found["error_code"] == ErrorCode.NONE else found["error_message"]
             return {**found, "error_message": message}
         listener = header.session.listener
-        rows = [{"key": key, **self._found(key_type, key, listener)} for key in request.coordinator_keys]
+        each = in_turns(request.coordinator_keys, _A_TURN)
+        rows = [{"key": key, **self._found(key_type, key, listener)} async for key in each]
         return {"coordinators": rows}
 
     def _found(self, key_type: int, key: str, listener: str) -> Fields:
@@ -223,7 +227,7 @@ class GroupHandlers:
             return {"error_code": found}
         else:
             leaving = [(member.member_id, member.group_instance_id) for member in request.members]
-        errors = [self._leave(found, *member) for member in leaving]
+        errors = [self._leave(found, *member) async for member in in_turns(leaving, _A_TURN)]
         if not isinstance(found, ErrorCode):
             self._coordinator.recount(found[1])
         if header.version < 3:

@@ -138,7 +138,8 @@ class OffsetHandlers:
         """Before version 8 one group, then many; no topics named: all that are there."""
         stable = getattr(request, "require_stable", False)
         if header.version >= 8:
-            return {"groups": [await self._fetch_group(group, stable=stable) for group in request.groups]}
+            each = in_turns(request.groups, _A_TURN)
+            return {"groups": [await self._fetch_group(group, stable=stable) async for group in each]}
         fields = await self._fetch_group(request, stable=stable)
         del fields["group_id"]
         return fields
@@ -170,7 +171,7 @@ class OffsetHandlers:
                 _none(index, ErrorCode.UNSTABLE_OFFSET_COMMIT)
                 if stable and CommitKey(group_id, name, index) in shard.pending
                 else self._shown(name, index, known.get((name, index)))
-                for index in indexes
+                async for index in in_turns(indexes, _A_TURN)
             ]
             for name, indexes in wanted.items()
         }

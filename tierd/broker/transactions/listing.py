@@ -35,7 +35,8 @@ class ListingHandlers:
         self._transactions = transactions
 
     async def describe(self, header: RequestHeader, request: Any) -> Fields:
-        return {"transaction_states": [await self._described(name) for name in request.transactional_ids]}
+        each = in_turns(dict.fromkeys(request.transactional_ids), _A_TURN)
+        return {"transaction_states": [await self._described(name) async for name in each]}
 
     async def _described(self, transactional_id: str) -> Fields:
         try:

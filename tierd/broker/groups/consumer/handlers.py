@@ -15,6 +15,7 @@ from tierd.broker.groups.coordinator import Coordinator, NotReady
 from tierd.broker.groups.handlers import Handler
 from tierd.broker.groups.ports import Topics
 from tierd.broker.operations import GROUP_OPERATIONS, NOT_ASKED
+from tierd.broker.turns import in_turns
 from tierd.wire.api import ApiKey
 from tierd.wire.errors import ErrorCode
 from tierd.wire.header import RequestHeader
@@ -26,6 +27,8 @@ Fields = dict[str, object]
 _NAMES_ITSELF_FROM: Final = 1
 """Before, a member that joins is given its id."""
 _CONSUMER_MEMBER: Final = 1
+_A_TURN: Final = 50
+"""Groups of one request looked at before others are served; named more than once, they are shown once."""
 
 
 class ConsumerHandlers:
@@ -72,7 +75,7 @@ class ConsumerHandlers:
 
     async def describe(self, header: RequestHeader, request: Any) -> Fields:
         operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
-        rows = [await self._described(name) for name in request.group_ids]
+        rows = [await self._described(name) async for name in in_turns(dict.fromkeys(request.group_ids), _A_TURN)]
         shown = [{**row, "authorized_operations": NOT_ASKED if row["error_code"] else operations} for row in rows]
         return {"groups": shown}
 

@@ -1,10 +1,13 @@
 """Members that subscribe by pattern: the broker looks which topics match, again and again."""
 
+import pytest
+
 from broker.groups.consumer.member import Consumer, shown
 from broker.groups.fake_log import FakeTopics
 from broker.groups.rig import Rig, run
 from tierd.base.ids import Uuid
 from tierd.broker.groups.consumer.patterns import Patterns
+from tierd.broker.pattern import Pattern
 from tierd.wire.errors import ErrorCode
 
 LOOK_MS = 1_000
@@ -18,12 +21,37 @@ def test_whole_names_match_as_far_as_one_sees_them() -> None:
     topics = FakeTopics()
     topics.ids |= {name: Uuid(bytes([number]) * 16) for number, name in enumerate(("orders", "orders-v2", "t"), 3)}
     patterns = Patterns(topics)
-    assert patterns.topics("orders", sees=everything) == {"orders"}
-    assert patterns.topics(".*(?:orders|t1).*", sees=everything) == {"orders", "orders-v2", "t1"}
-    assert patterns.topics("t.?", sees=lambda topic: topic != "t2") == {"t", "t1"}
-    assert patterns.topics(r"\pL+", sees=everything) == frozenset(), "another broker may have let it in"
+    matching = patterns.matching(everything)
+    assert matching("orders") == {"orders"}
+    assert matching(".*(?:orders|t1).*") == {"orders", "orders-v2", "t1"}
+    assert patterns.matching(lambda topic: topic != "t2")("t.?") == {"t", "t1"}
+    assert matching(r"\pL+") == frozenset(), "another broker may have let it in"
     del topics.ids["orders"]
-    assert patterns.topics("orders", sees=everything) == frozenset()
+    topics.ids["t3"] = Uuid(b"3" * 16)
+    assert patterns.matching(everything)("orders") == frozenset()
+    assert patterns.matching(everything)("t.?") == {"t", "t1", "t2", "t3"}
+
+
+def test_names_are_matched_once_however_many_patterns_and_looks_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a few hundred members, each with its own pattern, keep the loop from everybody else."""
+    matched: list[str] = []
+
+    class Counted(Pattern):
+        def matches(self, text: str) -> bool:
+            matched.append(text)
+            return super().matches(text)
+
+    monkeypatch.setattr("tierd.broker.groups.consumer.patterns.Pattern", Counted)
+    topics = FakeTopics()
+    patterns = Patterns(topics)
+    for _ in range(3):
+        matching = patterns.matching(everything)
+        for number in range(1000):
+            matching(f"t{number}")
+    assert len(matched) == 1000 * len(topics.names())
+    topics.ids["t999"] = Uuid(b"n" * 16)
+    assert patterns.matching(everything)("t999") == {"t999"}
+    assert len(matched) == 1000 * (len(topics.names()) - 1) + 1
 
 
 def test_a_member_reads_what_matches_and_what_comes_to_match() -> None:

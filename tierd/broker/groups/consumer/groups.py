@@ -1,6 +1,5 @@
 """Consumer groups joined with the log and the clock: what a step changes is written before it holds."""
 
-import functools
 import logging
 from collections.abc import Callable
 from typing import NamedTuple
@@ -62,7 +61,7 @@ class ConsumerGroups:
         look = group.looked_ms is None or now_ms - group.looked_ms >= _LOOK_EVERY_MS
         most = self._coordinator.limits.consumer_max_size
         old = group.state
-        matching = functools.partial(self._patterns.topics, sees=sees)
+        matching = self._patterns.matching(sees)
         new = beaten(old, beat, self._topics.layout, matching, most_members=most, look=look)
         if new is not old:
             self._coordinator.check_room(group.growth_bytes(new), group_id)

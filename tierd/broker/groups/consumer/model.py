@@ -101,7 +101,9 @@ class ConsumerMember:
     @property
     def reads(self) -> frozenset[str]:
         """The topics that it subscribes to, named or matched."""
-        return self.topics | self.matched if self.matched else self.topics
+        if self.topics and self.matched:
+            return self.topics | self.matched
+        return self.topics or self.matched or frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

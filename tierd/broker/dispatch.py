@@ -104,7 +104,9 @@ class Dispatch:
         async with self._long_requests:
             request: Any = await asyncio.to_thread(_read, header, frame, position)
             connection.frame_read()
-            if header.api_key not in _WAIT_FOR_OTHERS:
+            if header.api_key == _FETCH:
+                await self._fetch.room.free(request.rows)
+            elif header.api_key not in _WAIT_FOR_OTHERS:
                 return await self._answer(header, request)
         if header.api_key != _FETCH:
             return await self._answer(header, request)

@@ -7,6 +7,7 @@ from tierd.broker.connection import Answer, Connection
 from tierd.broker.counters import Counters
 from tierd.broker.fetch_again import FetchAgain
 from tierd.broker.fetch_pass import ROWS_A_TURN, FetchPass, Round
+from tierd.broker.fetch_room import FetchRoom
 from tierd.broker.fetch_sessions import Asked, FetchSessions
 from tierd.broker.operations import Operation
 from tierd.broker.partitions import Partitions
@@ -54,6 +55,7 @@ class Fetch:
         self._counters = counters
         self._sessions = sessions
         self._pass = FetchPass(partitions, reads, counters)
+        self.room = FetchRoom()
         self._stopping = False
 
     def __call__(self, header: RequestHeader, frame: memoryview, position: int, connection: Connection) -> Answer:
@@ -110,6 +112,16 @@ class Fetch:
     # Waiting.
 
     async def _wait(self, header: RequestHeader, asked: Asked) -> Reply:
+        rows = asked.request.rows
+        if rows <= ROWS_A_TURN:
+            return await self._waited(header, asked)
+        await self.room.enter(rows)
+        try:
+            return await self._waited(header, asked)
+        finally:
+            self.room.leave(rows)
+
+    async def _waited(self, header: RequestHeader, asked: Asked) -> Reply:
         begun, request = asyncio.get_running_loop().time(), asked.request
         done = await self._pass.in_turns(asked)
         if done.remote:
@@ -146,6 +158,8 @@ class Fetch:
             event.set()
 
         timer = asyncio.get_running_loop().call_at(deadline, expire)
+        if asked.request.rows > ROWS_A_TURN:
+            self.room.idle(expire)
         try:
             while not (over or done.remote or self._enough(done, asked)):
                 done.release()
@@ -155,6 +169,7 @@ class Fetch:
             return done
         finally:
             timer.cancel()
+            self.room.busy(expire)
             for partition in watched:
                 partition.forget(event.set)
 

@@ -41,7 +41,8 @@ _THREADS = 8
 ARCHIVE, _OFFERED, HELD_EPOCH = "archive_id", "archive_offered", "held_epoch"
 HEADS_MS = "heads_ms"
 """When heads were written last, by the bucket's clock."""
-_CLOCKS_DIFFER_MS = 60_000
+_CLOCKS_DIFFER_MS = 5_000
+"""Between servers of one bucket. What is taken for newer and is not costs a longer look."""
 
 
 @dataclass(slots=True)

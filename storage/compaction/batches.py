@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from tierd.storage.compaction.kept import Kept, kept_at
 from tierd.storage.compaction.keys import quick_keys
 from tierd.storage.compaction.offset_map import OffsetMap
-from tierd.storage.compaction.raw import RawRecord, copy_records, plain_payload, raw_records, records_at
+from tierd.storage.compaction.raw import RawRecord, plain_payload, raw_records, records_at
 from tierd.storage.compaction.transactions import Transactions
 from tierd.storage.compression import compress
 from tierd.storage.header import (
@@ -72,37 +73,43 @@ class BatchCleaner:
         if header.delete_horizon:
             return batch
         payload = plain_payload(batch, header, where)
-        return self._rewritten(header, payload, raw_records(payload, header.count, where), self._horizon_ms)
+        markers = Kept.of(raw_records(payload, header.count, where))
+        return self._rewritten(header, payload, markers, self._horizon_ms)
 
     def _clean_data(self, batch: memoryview, header: BatchHeader, where: str) -> memoryview | bytes | None:
-        staying = self._staying(batch, header, where)
-        if staying is None:
+        offsets, base, count = self._offsets, header.base_offset, header.count
+        payload = None
+        if base in offsets.dense:  # nobody needs to look for keys again
+            numbers, valued = offsets.latest_within(base, header.next_offset), base in offsets.valued
+        else:
+            payload = plain_payload(batch, header, where)
+            keys = quick_keys(payload, count) if header.next_offset <= offsets.start else None
+            if keys is None:
+                return self._clean_records(batch, header, payload, self._kept(raw_records(payload, count, where), base))
+            numbers = [number for number, latest in enumerate(offsets.latest(keys.found)) if latest < 0]
+            valued = not keys.tombstones
+        if valued and len(numbers) == count > 0:
             return batch
-        payload, kept = staying
+        if not numbers:
+            return self._emptied(header)
+        payload = plain_payload(batch, header, where) if payload is None else payload
+        if not valued:
+            return self._clean_records(batch, header, payload, records_at(payload, numbers, where))
+        horizon_ms = header.base_timestamp_ms if header.delete_horizon else None
+        return self._rewritten(header, payload, kept_at(payload, count, numbers, where), horizon_ms)
+
+    def _clean_records(
+        self, batch: memoryview, header: BatchHeader, payload: bytes, kept: list[RawRecord]
+    ) -> memoryview | bytes | None:
+        """The batch with the records *kept* for their keys, of which some may be tombstones."""
         if header.delete_horizon and self._rules.now_ms >= header.base_timestamp_ms and not self._rules.keep_deletes:
             kept = [record for record in kept if record[3] or header.base_offset + record[0] >= self._offsets.stop]
         if not kept:
             return self._emptied(header)
         horizon_ms = header.base_timestamp_ms if header.delete_horizon else None
         if horizon_ms is None and not all([record[3] for record in kept]):
-            return self._rewritten(header, payload, kept, self._horizon_ms)
-        return batch if len(kept) == header.count else self._rewritten(header, payload, kept, horizon_ms)
-
-    def _staying(self, batch: memoryview, header: BatchHeader, where: str) -> tuple[bytes, list[RawRecord]] | None:
-        """The payload, and the records that stay for their keys; None when all stay and have values."""
-        offsets, base, count = self._offsets, header.base_offset, header.count
-        if base in offsets.dense:  # nobody needs to look for keys again
-            numbers = [offset - base for offset in offsets.latest_within(base, header.next_offset)]
-            valued = base in offsets.valued
-            payload = b"" if not numbers or (valued and len(numbers) == count) else plain_payload(batch, header, where)
-        else:
-            payload = plain_payload(batch, header, where)
-            keys = quick_keys(payload, count) if header.next_offset <= offsets.start else None
-            if keys is None:
-                return payload, self._kept(raw_records(payload, count, where), base)
-            numbers = [number for number, latest in enumerate(offsets.latest(keys.found)) if latest < 0]
-            valued = not keys.tombstones
-        return None if valued and len(numbers) == count > 0 else (payload, records_at(payload, numbers, where))
+            return self._rewritten(header, payload, Kept.of(kept), self._horizon_ms)
+        return batch if len(kept) == header.count else self._rewritten(header, payload, Kept.of(kept), horizon_ms)
 
     def _kept(self, records: list[RawRecord], base: int) -> list[RawRecord]:
         stop, latest = self._offsets.stop, self._offsets.latest([record[2] or b"" for record in records])
@@ -138,7 +145,7 @@ class BatchCleaner:
             return header.last_offset == last.last_offset
         return header.control and header.producer_epoch == last.epoch
 
-    def _rewritten(self, header: BatchHeader, payload: bytes, kept: list[RawRecord], horizon_ms: int | None) -> bytes:
+    def _rewritten(self, header: BatchHeader, payload: bytes, kept: Kept, horizon_ms: int | None) -> bytes:
         """The batch with *kept* alone: its offsets, sequence, producer and codec stay.
 
         *horizon_ms* takes the base timestamp's place, else that is the first kept record's.
@@ -146,11 +153,11 @@ class BatchCleaner:
         if header.log_append_time:
             latest_ms = header.max_timestamp_ms
             base_ms = latest_ms if horizon_ms is None else horizon_ms
-            records = copy_records(payload, kept, delta_ms=latest_ms - base_ms)
+            records = kept.copy(payload, delta_ms=latest_ms - base_ms)
         else:
-            latest_ms = header.base_timestamp_ms + max(record[1] for record in kept)
-            base_ms = header.base_timestamp_ms + kept[0][1] if horizon_ms is None else horizon_ms
-            records = copy_records(payload, kept, shift_ms=header.base_timestamp_ms - base_ms)
+            latest_ms = header.base_timestamp_ms + max(kept.times)
+            base_ms = header.base_timestamp_ms + kept.times[0] if horizon_ms is None else horizon_ms
+            records = kept.copy(payload, shift_ms=header.base_timestamp_ms - base_ms)
         packed = compress(header.codec, records)
         return _seal(
             replace(
@@ -159,7 +166,7 @@ class BatchCleaner:
                 attributes=header.attributes & ~DELETE_HORIZON | (0 if horizon_ms is None else DELETE_HORIZON),
                 base_timestamp_ms=base_ms,
                 max_timestamp_ms=latest_ms,
-                count=len(kept),
+                count=len(kept.times),
             ),
             packed,
         )

@@ -4,7 +4,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
-from itertools import repeat
+from itertools import compress, repeat
 
 from tierd.base.errors import Usage
 
@@ -14,6 +14,8 @@ the offsets in order."""
 _SHORT_BYTES = 32
 _HASH_BYTES = 16
 _MOST_EDGES = 100_000
+_MARKS_PER_KEY = 8
+"""A byte for each offset takes no more memory than the offsets of the keys in order, when there are no more."""
 
 
 def token(key: bytes) -> bytes | int:
@@ -50,6 +52,7 @@ class OffsetMap:
             raise Usage(f"{memory_bytes} bytes hold no entry of an offset map")
         self._offsets: dict[bytes | int, int] = {}
         self._ordered = array("q")
+        self._marks = bytearray()
         self.start = self.stop = start
         """The map speaks for offsets up to `stop`; records from there on are kept whatever their key."""
         self.dense = Ranges()
@@ -81,16 +84,26 @@ class OffsetMap:
 
     def close(self) -> None:
         """Nothing is entered any more."""
-        self._ordered = array("q", sorted(self._offsets.values()))
+        span, latest = self.stop - self.start, self._offsets.values()
+        if span > _MARKS_PER_KEY * len(latest):
+            self._ordered = array("q", sorted(latest))
+            return
+        marks, start = bytearray(span), self.start
+        for offset in latest:
+            marks[offset - start] = 1
+        self._marks = marks
 
     def latest(self, keys: Sequence[bytes]) -> Iterator[int]:
         """For each key the latest offset in the map; -1 when it is not there."""
         return map(self._offsets.get, _tokens(keys), repeat(-1))
 
-    def latest_within(self, start: int, stop: int) -> "array[int]":
-        """The offsets in [start, stop) that are the latest of their keys. After `close`."""
+    def latest_within(self, start: int, stop: int) -> list[int]:
+        """The offsets in [start, stop), less *start*, that are the latest of their keys. After `close`; the map speaks
+        for all of them."""
+        if self._marks:
+            return list(compress(range(stop - start), self._marks[start - self.start : stop - self.start]))
         ordered = self._ordered
-        return ordered[bisect_left(ordered, start) : bisect_left(ordered, stop)]
+        return [offset - start for offset in ordered[bisect_left(ordered, start) : bisect_left(ordered, stop)]]
 
 
 def _tokens(keys: Sequence[bytes]) -> Iterable[bytes | int]:

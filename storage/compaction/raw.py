@@ -1,12 +1,11 @@
 """Records as bytes: just enough of each is parsed to decide about it and to copy it (storage/FORMAT.md, "Record").
 
-A cleaning sees millions of them, so this makes tuples and no objects, and a kept record is copied, not encoded.
+A cleaning sees millions of them, so this makes tuples and no objects.
 """
 
 from collections.abc import Iterable
 
 from tierd.base.errors import CorruptFile
-from tierd.storage import varint
 from tierd.storage.compression import decompress
 from tierd.storage.header import HEADER_BYTES, BatchHeader
 
@@ -48,8 +47,8 @@ def _walk(payload: bytes, numbers: Iterable[int], found: list[RawRecord], where:
         raise CorruptFile(where, 0, f"broken record after {len(found)} good ones: {error}") from error
 
 
-def _skip(payload: bytes, begin: int, count: int) -> int:
-    """Where the record *count* records after the one at *begin* is."""
+def skip(payload: bytes, begin: int, count: int) -> int:
+    """Where the record *count* records after the one at *begin* is. Raises IndexError, ValueError."""
     for _ in range(count):
         length = payload[begin]
         if length < 0x80:
@@ -57,7 +56,7 @@ def _skip(payload: bytes, begin: int, count: int) -> int:
         elif (more := payload[begin + 1]) < 0x80:
             begin += 2 + ((length & 0x7F | more << 7) >> 1)
         else:
-            length, at = _longer(payload, begin + 1, length)
+            length, at = longer(payload, begin + 1, length)
             begin = at + (length >> 1)
     return begin
 
@@ -69,28 +68,28 @@ def _walk_on(payload: bytes, numbers: Iterable[int], found: list[RawRecord]) -> 
     """
     begin, size, add, ahead = 0, len(payload), found.append, 0
     for number in numbers:
-        begin = begin if number == ahead else _skip(payload, begin, number - ahead)
+        begin = begin if number == ahead else skip(payload, begin, number - ahead)
         ahead = number + 1
         length, at = payload[begin], begin + 1
         if length >= 0x80:
             if (more := payload[at]) < 0x80:
                 length, at = length & 0x7F | more << 7, at + 1
             else:
-                length, at = _longer(payload, at, length)
+                length, at = longer(payload, at, length)
         stop = at + (length >> 1)
         time, at = payload[at + 1], at + 2  # after its attributes, one unused byte
         if time >= 0x80:
-            time, at = _longer(payload, at, time)
+            time, at = longer(payload, at, time)
         deltas_at = at
         delta, at = payload[at], at + 1
         if delta >= 0x80:
             if (more := payload[at]) < 0x80:
                 delta, at = delta & 0x7F | more << 7, at + 1
             else:
-                delta, at = _longer(payload, at, delta)
+                delta, at = longer(payload, at, delta)
         key_bytes, at = payload[at], at + 1
         if key_bytes >= 0x80:
-            key_bytes, at = _longer(payload, at, key_bytes)
+            key_bytes, at = longer(payload, at, key_bytes)
         key = None
         if key_bytes != _NONE:
             key = payload[at : at + (key_bytes >> 1)]
@@ -103,8 +102,9 @@ def _walk_on(payload: bytes, numbers: Iterable[int], found: list[RawRecord]) -> 
     return begin
 
 
-def _longer(payload: bytes, at: int, first: int) -> tuple[int, int]:
-    """A varint of more than one byte, *first* before *at*, as it is stored (zigzag not undone); the position after."""
+def longer(payload: bytes, at: int, first: int) -> tuple[int, int]:
+    """A varint of more than one byte, *first* before *at*, as it is stored (zigzag not undone); the position after.
+    Raises IndexError, ValueError."""
     byte = payload[at]
     if byte < 0x80:
         return first & 0x7F | byte << 7, at + 1
@@ -117,20 +117,3 @@ def _longer(payload: bytes, at: int, first: int) -> tuple[int, int]:
         at += 1
         byte = payload[at]
     return value | byte << shift, at + 1
-
-
-def copy_records(payload: bytes, kept: Iterable[RawRecord], *, shift_ms: int = 0, delta_ms: int | None = None) -> bytes:
-    """The kept records with *shift_ms* added to their timestamp deltas, or with *delta_ms* for all of them.
-
-    Offset deltas stay: a batch keeps its base offset.
-    """
-    if shift_ms == 0 and delta_ms is None:
-        return b"".join([payload[record[4] : record[6]] for record in kept])
-    out = bytearray()
-    for _, time_delta, _, _, _, deltas_at, stop in kept:
-        body = bytearray(1)  # attributes, unused
-        varint.encode(time_delta + shift_ms if delta_ms is None else delta_ms, body)
-        varint.encode(len(body) + stop - deltas_at, out)
-        out += body
-        out += payload[deltas_at:stop]
-    return bytes(out)

@@ -29,6 +29,8 @@ class History:
     keys: int = 20
     codecs: tuple[Codec, ...] = tuple(Codec)
     clock_ms: int = T0
+    large: float = 0.0
+    """How many batches have many records, all of one size."""
     producers: list[_Producer] = field(default_factory=lambda: [_Producer(100 + i) for i in range(4)])
     written: dict[int, Record] = field(default_factory=dict)
     """Every data record by offset."""
@@ -61,7 +63,10 @@ class History:
         self._append(log, [self._record(0)], _Producer(-1, -1, -1), transactional=False)
 
     def _data(self, log: Log, producer: _Producer) -> None:
-        records = [self._record(i) for i in range(self.dice.randrange(1, 8))]
+        if self.large and self.dice.random() < self.large:
+            records = self._alike()
+        else:
+            records = [self._record(i) for i in range(self.dice.randrange(1, 8))]
         if producer.producer_id % 2:
             producer.open = True
             self._append(log, records, producer, transactional=True)
@@ -69,6 +74,13 @@ class History:
             self._append(log, records, producer, transactional=False)
         else:
             self._append(log, records, _Producer(-1, -1, -1), transactional=False)
+
+    def _alike(self) -> list[Record]:
+        step_ms, value = self.dice.choice((0, 1, -2, 300)), b"v" * self.dice.randrange(40)
+        return [
+            Record(i, self.clock_ms + i * step_ms, b"k%06d" % self.dice.randrange(8 * self.keys), value)
+            for i in range(self.dice.randrange(20, 100))
+        ]
 
     def _record(self, delta: int) -> Record:
         number = self.dice.randrange(self.keys)

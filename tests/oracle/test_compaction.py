@@ -47,7 +47,7 @@ WAIT_S = 60
 @pytest.mark.timeout(300)
 def test_three_cleanings(tmp_path: Path) -> None:
     histories = [
-        History(Random(number), keys=5 + 4 * number, codecs=codecs, clock_ms=now_ms() - HOUR_MS)
+        History(Random(number), keys=5 + 4 * number, codecs=codecs, clock_ms=now_ms() - HOUR_MS, large=0.2)
         for number, codecs in enumerate(CODECS)
     ]
     theirs: Path | None = None

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from kit.formats import mutations
 from tierd.base.errors import CorruptFile
 from tierd.storage.batch import encode_batch, parse_header
-from tierd.storage.compaction.raw import copy_records, plain_payload, raw_records
+from tierd.storage.compaction.kept import Kept
+from tierd.storage.compaction.raw import plain_payload, raw_records
 from tierd.storage.compression import Codec
 from tierd.storage.header import HEADER_BYTES
 from tierd.storage.records import Record, encode_records, iter_records
@@ -35,12 +36,12 @@ def test_records_are_found_and_copied(made: list[Record], codec: Codec, shift_ms
     assert [(one[0], header.base_timestamp_ms + one[1], one[2], one[3]) for one in found] == [
         (record.offset, record.timestamp_ms, record.key, record.value is not None) for record in made
     ]
-    kept, wanted = found[::2], made[::2]
-    assert copy_records(payload, kept) == encode_records(wanted, 0, header.base_timestamp_ms)
-    shifted = copy_records(payload, kept, shift_ms=shift_ms)
+    kept, wanted = Kept.of(found[::2]), made[::2]
+    assert kept.copy(payload) == encode_records(wanted, 0, header.base_timestamp_ms)
+    shifted = kept.copy(payload, shift_ms=shift_ms)
     assert shifted == encode_records(wanted, 0, header.base_timestamp_ms - shift_ms)
     at_once = [Record(row.offset, 7, row.key, row.value, row.headers) for row in wanted]
-    assert copy_records(payload, kept, delta_ms=7) == encode_records(at_once, 0, 0)
+    assert kept.copy(payload, delta_ms=7) == encode_records(at_once, 0, 0)
 
 
 def test_damaged_records_are_corrupt_or_read_alike() -> None:

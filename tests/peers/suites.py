@@ -169,7 +169,6 @@ SUITES: Final = (
         _kafka_python,
         {
             "test_sasl|SASL|SSL|ssl": _SECURE,
-            "test_describe_metadata_quorum": "there is no metadata quorum: one node, no KRaft log",
             "test_kafka_consumer_offsets_for_time_old": "only for brokers before 0.10.1",
             r"test_group$": "fails with Kafka 4.3.1, too: no stable group within its 15 s",
         },

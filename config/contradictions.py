@@ -48,6 +48,7 @@ def contradictions(settings: Settings) -> Iterator[Problem]:
     yield from _places_in_the_way(settings)
     yield from _bucket_in_the_way(settings)
     yield from _of_keys(settings.remote.encryption)
+    yield from _key_that_is_none(settings.remote.encryption)
     defaults = settings.topic_defaults
     for topic in ("", *settings.topics):
         place = f'topics."{topic}"' if topic else "defaults"
@@ -112,6 +113,13 @@ def _of_keys(encryption: Encryption) -> Iterator[Problem]:
         if ids.count(key_id) > 1 or ":" in key_id:
             why = "a colon cannot be in a key's id" if ":" in key_id else "two files are the key of this id"
             yield Problem("remote.encryption.key.files", quoted(key_id), why)
+
+
+def _key_that_is_none(encryption: Encryption) -> Iterator[Problem]:
+    active = encryption.active
+    if active is not None and active not in {path.stem for path in encryption.key_files}:
+        why = "none of remote.encryption.key.files is that key"
+        yield Problem("remote.encryption.key.active", quoted(active), why)
 
 
 def _places_in_the_way(settings: Settings) -> Iterator[Problem]:

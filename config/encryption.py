@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
+from tierd.config.kinds import Text
 from tierd.config.places import Places
 from tierd.config.section import Section, Setting
 
@@ -19,3 +20,11 @@ class Encryption(Section):
             "its file's name without the ending (key1.pem: key1). All that segments still use must be there.",
         ),
     ] = ()
+    active: Annotated[
+        str | None,
+        Setting(
+            "remote.encryption.key.active",
+            Text(),
+            "Id of the key for new segments, all of which are encrypted then (docs/keys.md). Not set: none is.",
+        ),
+    ] = None

@@ -94,6 +94,16 @@ def encode_manifest(manifest: Manifest) -> bytes:
     return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
 
 
+def with_data_key(raw: bytes, data_key: str) -> bytes:
+    """The manifest *raw*, which `parse_manifest` takes and which is encrypted, with another `encryption.dataKey`.
+
+    All else stays as it is, fields that tierd does not know included.
+    """
+    document = json.loads(raw)
+    document["encryption"]["dataKey"] = data_key
+    return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
+
+
 def _chunk_index_json(index: ChunkIndex) -> dict[str, Any]:
     sizes = {"originalChunkSize": index.original_chunk_bytes, "originalFileSize": index.original_file_bytes}
     if isinstance(index, VariableChunks):

@@ -33,6 +33,7 @@ from tierd.remote.view import (
 from tierd.storage.view import AbortedTxn, Seed, TimestampOffset
 from tierd.tiering import messages as m
 from tierd.tiering.options import Identity, OpenRequest, TiererOptions, TopicState
+from tierd.tiering.rotation import KeyUse
 from tierd.tiering.sweep import SweepResult, SweptRow
 from tierd.tiering.verbs import Outcome, VerbProgress, VerbResult, VerbRow
 
@@ -70,6 +71,8 @@ def samples() -> list[m.Message]:
         m.AskWhole(3, PART, 5, 7),
         m.Whole(3, True),
         m.GetStatus(3),
+        m.GetKeys(3),
+        m.KeysFound(3, (KeyUse(key_id="k", file=None, active=True, segments=1, bytes=2),)),
         m.Run(3, "copy", True, None, False),
         m.SweepBucket(3, True),
         m.Swept(3, SweepResult(outcome=Outcome.DONE, rows=(SweptRow("orphan", ("a", "b"), 4, "why", True),))),

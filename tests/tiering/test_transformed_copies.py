@@ -1,10 +1,11 @@
-"""Segments that are compressed on their way into the bucket: what lands there, who reads it, when nothing is done."""
+"""Segments that are compressed or encrypted on their way into the bucket: what lands there, and who reads it."""
 
 import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
 
 from kit import aiven_decoder
 from kit.aiven import TRANSFORMED, VARIANTS, manifests
@@ -12,12 +13,13 @@ from kit.clock import FakeClock
 from kit.folder_tier import view_of
 from kit.golden import golden
 from kit.remote_log import FAR, content
-from kit.tierer_bench import KEYS, SETTINGS, Bench, drive, who
+from kit.tierer_bench import KEYS, REMOTE, SETTINGS, Bench, drive, who
 from tierd.base.errors import CorruptFile
 from tierd.config.model import Remote
 from tierd.config.topic import KIB, MIB
 from tierd.remote.crc import crc32c
 from tierd.remote.extras import from_metadata
+from tierd.remote.keyring import KeyRing
 from tierd.remote.manifest import parse_manifest
 from tierd.storage import names
 from tierd.storage.batch import encode_batch
@@ -33,6 +35,7 @@ from tierd.tiering.reader import ReaderOptions, RemoteReader
 from tierd.tiering.storing import is_worth_compressing
 
 ZSTD = Remote(url="file:/memory", compression="zstd", chunk_bytes=64 * KIB, part_bytes=5 * MIB)
+KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)
 OWNER = Ownership(epoch=5, incarnation=None)
 OPTIONS = ReaderOptions(first_bytes=1024, range_bytes=8192, read_ahead=3)
 
@@ -118,6 +121,39 @@ def test_what_producers_compressed_is_stored_as_it_is(tmp_path: Path, name: str)
             assert decoded(bench, row.remote.stem).manifest["compression"] is False
 
     drive(tmp_path, work, ZSTD)
+
+
+@pytest.mark.parametrize("remote", [REMOTE, ZSTD], ids=["plain", "compressed"])
+@pytest.mark.parametrize("name", ["txn-0", "codec-zstd-0"])
+def test_encrypted_segments_come_back_byte_for_byte_to_who_has_the_key(
+    tmp_path: Path, name: str, remote: Remote
+) -> None:
+    async def work(bench: Bench) -> None:
+        view = bench.adopt(name)
+        await bench.open(who())
+        await bench.copy()
+        seen = []
+        for row in bench.catalog.segments(view.id):
+            stem = row.remote.stem
+            raw = (
+                bench.store.get(stem + ".rsm-manifest"),
+                bench.store.get(stem + ".log"),
+                bench.store.get(stem + ".indexes"),
+            )
+            found = aiven_decoder.decode(*raw, {"k": KEY})
+            assert found.log == (view.directory / names.log_file(row.remote.base)).read_bytes()
+            assert found.manifest["compression"] is (remote is ZSTD and name == "txn-0")
+            snapshot = view.directory / names.snapshot_file(row.remote.next_base)
+            assert found.indexes["producerSnapshot"] == snapshot.read_bytes()
+            assert (row.remote.key_id, row.remote.stored_bytes) == ("k", len(raw[1]))
+            assert from_metadata(bench.store.head(row.remote.manifest_key).metadata).log_crc == crc32c(raw[1])
+            seen.append((found.manifest["encryption"]["dataKey"], found.manifest["encryption"]["aad"], raw[1][:12]))
+        assert all(len(set(column)) == len(view.closed) for column in zip(*seen, strict=True))
+        assert await read_back(bench, view, tmp_path / "cache") == b"".join(logs(view))
+        seed = await bench.tierer.seed(view.id)
+        assert seed.snapshot == (view.directory / names.snapshot_file(view.active_base)).read_bytes()
+
+    drive(tmp_path, work, remote, KeyRing({"k": KEY}, "k"))
 
 
 def test_without_the_setting_nothing_is_looked_at_or_changed(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ VERBS = {
     "sweep": "Delete from the bucket what nobody needs.",
     "verify": "Look whether the bucket still has what it should have.",
     "archive": "Serve a bucket as it is, read-only.",
+    "keys": "Manage the keys that segments in the bucket are encrypted under.",
     "users": "Manage users and their passwords.",
     "config": "Check or show the settings.",
     "dump": "Print the files of a data directory.",

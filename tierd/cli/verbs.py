@@ -1,4 +1,4 @@
-"""The report that `copy` and `evict` end with."""
+"""The report that `copy`, `evict` and `keys rotate` end with."""
 
 import click
 

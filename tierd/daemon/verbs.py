@@ -29,6 +29,7 @@ class Verbs:
 
     def handlers(self) -> dict[str, Handler]:
         own: dict[str, Handler] = {"status": self._status, "copy": self._copy, "evict": self._evict}
+        own |= {"keys": self._keys, "rotate keys": self._rotate}
         users = UserVerbs(self._broker.parts.users, self._broker.parts.audit)
         return {**own, **users.handlers(), **BucketVerbs(self._tiered).handlers()}
 
@@ -61,6 +62,18 @@ class Verbs:
         await asyncio.get_running_loop().run_in_executor(None, ballast.keep, self._state_dir)  # room to note it
         work = link.plan("evict") if request.get("dry_run") else link.evict(report=_reporter(progress))
         return _answer(await _unless(work, lambda: link.trouble))
+
+    async def _keys(self, request: Request, progress: Progress) -> Answer:
+        rows = [
+            {"id": one.key_id, "active": one.active, "file": one.file, "segments": one.segments, "bytes": one.bytes}
+            for one in await self._tiered().keys()
+        ]
+        return Answer(rows)
+
+    async def _rotate(self, request: Request, progress: Progress) -> Answer:
+        link = self._tiered()
+        work = link.plan("rotate") if request.get("dry_run") else link.rotate_keys(report=_reporter(progress))
+        return _answer(await _unless(work, lambda: link.heart.silence))
 
     def _tiered(self) -> TierLink:
         if self._link is None:

@@ -118,6 +118,19 @@ class Catalog:
         )
         return {key_id: (segments, size_bytes) for key_id, segments, size_bytes in self._rows(query)}
 
+    def under_other_keys(self, key_id: str) -> list[CatalogSegment]:
+        """Committed segments that are encrypted under another key than this one, by partition."""
+        where = f"WHERE key_id IS NOT NULL AND key_id <> ? {_READABLE}ORDER BY topic_id, partition, base"
+        return self._segments(where, (key_id,))
+
+    def rewrapped(self, segment: CatalogSegment, key_id: str, manifest_bytes: int) -> None:
+        """The manifest names another key now; the head has to follow."""
+        key = (*_key(segment.remote.part), segment.remote.base, segment.remote.segment_id.raw)
+        with self._commit() as db:
+            query = f"UPDATE segments SET key_id = ?, manifest_bytes = ? {_OF} AND base = ? AND segment_id = ?"  # noqa: S608
+            db.execute(query, (key_id, manifest_bytes, *key))
+            _touch_head(db, segment.remote.part)
+
     def started(self, segment: CatalogSegment) -> None:
         """COPY_STARTED, durable before the first byte leaves."""
         lifecycle.check(segment.remote.stem, CopyState.COPY_STARTED, segment.state)

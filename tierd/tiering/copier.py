@@ -21,6 +21,7 @@ from tierd.remote.crc import crc32c
 from tierd.remote.errors import PreconditionFailed
 from tierd.remote.extras import SegmentExtras, to_metadata
 from tierd.remote.indexes import join_indexes
+from tierd.remote.keyring import NO_KEYS, KeyRing
 from tierd.remote.keys import Keys, SegmentName
 from tierd.remote.manifest import Manifest, encode_manifest
 from tierd.remote.store import ObjectStore
@@ -73,6 +74,8 @@ class CopierParts:
     """Compress segments that are worth it."""
     chunk_bytes: int = MIB
     """Of what is compressed or encrypted."""
+    ring: KeyRing = NO_KEYS
+    """With an active key every segment is encrypted."""
 
 
 class Copier:
@@ -199,7 +202,8 @@ class Copier:
 
     def _storing(self) -> Storing:
         compress = self._parts.compress and is_worth_compressing(self._view.directory, self._segment)
-        return Storing(Transform(compress), None, self._parts.chunk_bytes)
+        secret, encryption = self._parts.ring.new_secret() or (None, None)
+        return Storing(Transform(compress, secret), encryption, self._parts.chunk_bytes)
 
     def _log_upload(self) -> ObjectUpload:
         parts = self._parts
@@ -285,7 +289,8 @@ class Copier:
 def _as_stored(row: CatalogSegment, log: ObjectUpload, storing: Storing) -> CatalogSegment:
     """With what is known of the `.log` object once all of it was handed over."""
     stored_bytes = None if storing.transform.nothing else log.size_bytes
-    return replace(row, remote=replace(row.remote, log_crc=log.crc, stored_bytes=stored_bytes))
+    key_id = None if storing.encryption is None else storing.encryption.key_id
+    return replace(row, remote=replace(row.remote, log_crc=log.crc, stored_bytes=stored_bytes, key_id=key_id))
 
 
 @contextmanager

@@ -318,6 +318,7 @@ class Copying:
             abandon_ms=state.options.age_guard_ms // 2,
             compress=state.options.remote.compression == "zstd",
             chunk_bytes=state.options.remote.chunk_bytes,
+            ring=state.bucket.ring,
         )
 
     def _failed(self, part: PartitionId, attempt: Attempt, segment: SegmentView, error: TierdError | OSError) -> None:

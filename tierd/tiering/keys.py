@@ -11,5 +11,6 @@ def check_keys(catalog: Catalog, ring: KeyRing) -> None:
     if missing:
         counts = "; ".join(f"{segments} segments under {key_id!r}" for key_id, (segments, _) in sorted(missing.items()))
         raise StartRefused(
-            f"remote.encryption.key.files lacks keys that the bucket still needs: {counts}; name their files again"
+            f"remote.encryption.key.files lacks keys that the bucket still needs: {counts}; name their files again."
+            " `tierd keys rotate` moves segments to the active key, and one that none needs any more may go"
         )

@@ -24,6 +24,7 @@ from tierd.tiering import messages as m
 from tierd.tiering.heartbeat import Heartbeat, Patience
 from tierd.tiering.options import Identity, OpenReport, OpenRequest, TiererOptions, TopicState
 from tierd.tiering.ports import LocalTier
+from tierd.tiering.rotation import KeyUse
 from tierd.tiering.state import UNCLAIMED
 from tierd.tiering.told import Told
 from tierd.tiering.verbs import VerbProgress, VerbResult
@@ -353,8 +354,18 @@ class TierLink:
         return await self._run("copy", wait, timeout_ms, report)
 
     async def plan(self, verb: str, *, roll: bool = False) -> VerbResult:
-        """What `copy` or `evict` would do now; *roll*: as if active segments were closed, as the views last told."""
+        """What a verb would do now; *roll*: as if active segments were closed, as the views last told."""
         return await self._run(verb, False, None, _no_report, dry=True, roll=roll)
+
+    async def rotate_keys(self, *, report: Report = _no_report) -> VerbResult:
+        """`tierd keys rotate`."""
+        return await self._run("rotate", True, None, report)
+
+    async def keys(self) -> tuple[KeyUse, ...]:
+        """`tierd keys list`."""
+        self._must_be_ready()
+        found: tuple[KeyUse, ...] = (await self._ask(m.GetKeys)).keys
+        return found
 
     async def evict(self, *, report: Report = _no_report) -> VerbResult:
         """`tierd evict`."""

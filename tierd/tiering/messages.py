@@ -12,6 +12,7 @@ from tierd.ipc.packing import Packing
 from tierd.remote.view import ArchivedTopic, Claim, RemotePartition, RemoteStatus
 from tierd.storage.view import AbortedTxn, PartitionView, Seed, TimestampOffset
 from tierd.tiering.options import OpenRequest, TiererOptions, TopicState
+from tierd.tiering.rotation import KeyUse
 from tierd.tiering.sweep import SweepResult
 from tierd.tiering.verbs import VerbProgress, VerbResult
 
@@ -120,9 +121,16 @@ class GetStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class GetKeys:
+    """Answered by KeysFound."""
+
+    call: int
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
-    """The verb `copy` or `evict`; Progress notices, then Ran. *dry*: only what it would do, with *roll* as if the
-    active segments had been closed."""
+    """The verb `copy`, `evict` or `rotate`; Progress notices, then Ran. *dry*: only what it would do, with *roll* as if
+    the active segments had been closed."""
 
     call: int
     verb: str
@@ -303,6 +311,12 @@ class SeedFound:
 
 
 @dataclass(frozen=True, slots=True)
+class KeysFound:
+    call: int
+    keys: tuple[KeyUse, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class StatusFound:
     call: int
     rows: tuple[RemoteStatus, ...]
@@ -340,6 +354,7 @@ Message = (
     | AskWhole
     | Whole
     | GetStatus
+    | GetKeys
     | Run
     | SweepBucket
     | Ping
@@ -364,6 +379,7 @@ Message = (
     | ReadDone
     | TimeFound
     | SeedFound
+    | KeysFound
     | StatusFound
     | MovedTo
     | Ran

@@ -148,6 +148,7 @@ class Process:
             m.Hold: self._hold,
             m.AskWhole: self._whole,
             m.GetStatus: self._status,
+            m.GetKeys: self._keys,
             m.Run: self._run,
             m.SweepBucket: self._sweep,
             m.Ping: self._ping,
@@ -180,7 +181,7 @@ class Process:
     async def _configure(self, message: m.Configure) -> m.Message:
         options = message.options
         assert options.remote.url is not None
-        ring = load_ring(options.remote.encryption.key_files)
+        ring = load_ring(options.remote.encryption.key_files, options.remote.encryption.active)
         self._lock_fd = await take_lock(options.state_dir / TIERER_LOCK, options.lock_wait_ms, self._clock)
         catalog = open_catalog(options.state_dir / CATALOG)
         plain = open_store(options.remote.url, options.remote, disk=self._disk, clock=self._clock)
@@ -252,11 +253,16 @@ class Process:
     async def _status(self, message: m.GetStatus) -> m.Message:
         return m.StatusFound(message.call, tuple(self._open_tierer().status()))
 
+    async def _keys(self, message: m.GetKeys) -> m.Message:
+        return m.KeysFound(message.call, self._open_tierer().rotation.uses())
+
     async def _run(self, message: m.Run) -> m.Message:
         def report(progress: VerbProgress) -> None:
             self._send(m.Progress(message.call, progress))
 
-        verbs = self._open_tierer().verbs
+        verbs, rotation = self._open_tierer().verbs, self._open_tierer().rotation
+        if message.verb == "rotate":
+            return m.Ran(message.call, await (rotation.plan() if message.dry else rotation.rotate(report)))
         if message.dry:
             return m.Ran(message.call, await verbs.plan(message.verb, roll=message.roll))
         if message.verb == "evict":

@@ -36,6 +36,7 @@ from tierd.tiering.options import OpenReport, OpenRequest, TiererOptions, TopicS
 from tierd.tiering.ports import LocalTier
 from tierd.tiering.publish import Publisher
 from tierd.tiering.retention import Retention
+from tierd.tiering.rotation import Rotation
 from tierd.tiering.seeds import seed_of
 from tierd.tiering.state import TierState
 from tierd.tiering.sweep import Sweep
@@ -79,6 +80,7 @@ class Tierer:
         self.copying = Copying(self.state, self._copied)
         self.retention = Retention(self.state, self.publisher, self.copying.wake)
         self.verbs = Verbs(self.state, self.copying, self.retention)
+        self.rotation = Rotation(self.state)
         self.sweep = Sweep(self.state, self.retention.trouble)
         self._claiming: Claiming | None = None
         self._tasks: set[asyncio.Task[None]] = set()

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from tierd.base.errors import RemoteUnavailable
 from tierd.base.ids import PartitionId
-from tierd.remote.view import ClaimState, Waiting
+from tierd.remote.view import Claim, ClaimState, Waiting
 from tierd.remote.watched import WatchedStore
 from tierd.storage.view import PartitionView, SegmentView
 from tierd.tiering.copying import Copying
@@ -95,7 +95,7 @@ class Verbs:
 
         *roll*: as if the active segments had been closed. A bucket that does not answer changes the outcome only.
         """
-        refused = self._unclaimed() if verb == "copy" else await self._may_not_evict()
+        refused = unclaimed(self._state.claim) if verb == "copy" else await self._may_not_evict()
         if refused is not None:
             return refused
         rows = []
@@ -135,9 +135,9 @@ class Verbs:
     # --- copy --------------------------------------------------------------------------------------------------------
     async def copy(self, *, wait: bool, timeout_ms: int | None, report: Report) -> VerbResult:
         """Copy all that may be copied now. Without *wait* it is only queued; a timeout leaves it queued."""
-        unclaimed = self._unclaimed()
-        if unclaimed is not None:
-            return unclaimed
+        refused = unclaimed(self._state.claim)
+        if refused is not None:
+            return refused
         before = {part: self._copying.failures(part) for part in self._state.views}
         ends = {part: view.active_base for part, view in self._state.views.items()}  # what closes later is not for it
         begun = self._copying.totals.segments, self._copying.totals.bytes
@@ -171,9 +171,9 @@ class Verbs:
         report: Report,
     ) -> tuple[Outcome, str]:
         while True:
-            unclaimed = self._unclaimed()
-            if unclaimed is not None:
-                return unclaimed.outcome, unclaimed.detail
+            refused = unclaimed(self._state.claim)
+            if refused is not None:
+                return refused.outcome, refused.detail
             busy = self._busy(ends)
             self._report(busy, begun, report)
             broken = [part for part in busy if self._fails(part, before.get(part, 0))]
@@ -257,22 +257,24 @@ class Verbs:
         return VerbResult(outcome=outcome, detail=detail, segments=segments, bytes=size, left=left)
 
     async def _may_not_evict(self) -> VerbResult | None:
-        unclaimed = self._unclaimed()
-        if unclaimed is not None:
-            return unclaimed
+        refused = unclaimed(self._state.claim)
+        if refused is not None:
+            return refused
         trouble = self._retention.trouble()
         if trouble is not None:
             return VerbResult(outcome=Outcome.FAILED, detail=trouble)
         if not await self._state.owned():
-            return self._unclaimed() or VerbResult(outcome=Outcome.UNAVAILABLE, detail="the bucket does not answer")
+            silent = VerbResult(outcome=Outcome.UNAVAILABLE, detail="the bucket does not answer")
+            return unclaimed(self._state.claim) or silent
         return None
 
-    def _unclaimed(self) -> VerbResult | None:
-        claim = self._state.claim
-        if claim.state is ClaimState.HELD:
-            return None
-        outcome = Outcome.LOST if claim.state is ClaimState.LOST else Outcome.UNAVAILABLE
-        return VerbResult(outcome=outcome, detail=claim.detail)
+
+def unclaimed(claim: Claim) -> VerbResult | None:
+    """Why a verb must not write to the bucket; None while the claim is held."""
+    if claim.state is ClaimState.HELD:
+        return None
+    outcome = Outcome.LOST if claim.state is ClaimState.LOST else Outcome.UNAVAILABLE
+    return VerbResult(outcome=outcome, detail=claim.detail)
 
 
 def _lost_or_done(left: Sequence[VerbRow]) -> tuple[Outcome, str]:

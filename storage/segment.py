@@ -39,6 +39,7 @@ class Segment:
         "handle",
         "has_txn_index",
         "hints",
+        "hollow",
         "largest",
         "loaded",
         "size_bytes",
@@ -60,6 +61,8 @@ class Segment:
         """Its log has it no more: dropped, replaced or closed."""
         self.checked = False
         """Written or read whole in this run, or looked at (settling.py): it ends where the next one begins."""
+        self.hollow = False
+        """Looked at alone it has lost all that it had: the one before it has to be looked at first."""
         self.loaded: Indexes | None = None
         """Indexes of a closed segment while in use (IndexCache)."""
         self.largest: tuple[int, int] | None = None

@@ -60,16 +60,35 @@ def settle(context: LogContext, name: TopicPartition, segments: Segments, gaps: 
 
     Raises Repairing, CorruptFile, DiskFull, OSError; then it may be tried again.
     """
+    first = at
+    while first and not segments[first - 1].checked and _is_hollow(context, segments, first):
+        first -= 1  # what it had may be whole there
+    return all(_settle(context, name, segments, gaps, number, told) for number in range(first, at + 1))
+
+
+def _is_hollow(context: LogContext, segments: Segments, at: int) -> bool:
+    """Asked again after each of those below it was settled: very many may follow each other."""
+    segment = segments[at]
+    if not segment.hollow:
+        ending = _look(context, segments, at)
+        segment.hollow = bool(ending.reason) and not ending.position
+    return segment.hollow
+
+
+def _look(context: LogContext, segments: Segments, at: int) -> "_Ending":
     segment, stop = segments[at], segments.next_base(at)
     assert stop is not None
     context.repairs.check(segment)
     named = _named(segment)  # before its indexes are made again
     ending = _ending(context, segment, stop)
     if not ending.reason and ending.next_offset <= named < stop:
-        ending = replace(ending, reason=f"its indexes name offset {named}")
-    unsure = ending.reason and not ending.position and at and not segments[at - 1].checked
-    if unsure and not settle(context, name, segments, gaps, at - 1, told):  # it may be whole there
-        return False
+        return replace(ending, reason=f"its indexes name offset {named}")
+    return ending
+
+
+def _settle(context: LogContext, name: TopicPartition, segments: Segments, gaps: Gaps, at: int, told: Told) -> bool:
+    """One of which it is clear what was before it."""
+    segment, ending = segments[at], _look(context, segments, at)
     covered = _covered(segments, at, ending.next_offset)
     stop = segments.next_base(at + covered)
     assert stop is not None

@@ -1,14 +1,17 @@
 """Closed segments below the recovery point that are not what their names say: found at their first use."""
 
+import inspect
 import os
-from collections.abc import Callable
+import struct
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from kit.logs import SMALL, TP, Place, fill, log_bytes, slice_bytes
+from kit.logs import SMALL, T0, TP, Place, batch, fill, log_bytes, slice_bytes
 from kit.model_disk import ModelDisk, PowerCut
 from tierd.storage.batch import walk
 from tierd.storage.disk import PosixDisk
@@ -216,3 +219,45 @@ def test_a_log_start_beyond_the_end_is_said_to_be_that(tmp_path: Path, caplog: p
     assert (log.log_start, log.log_end) == (1000, 1000)
     assert "log start lies beyond the log end" in caplog.text
     assert place.set_aside_files()
+
+
+_DEEP = 100
+"""So much deeper than now Python may call itself: enough for all that is no recursion."""
+
+
+class WithoutSync(PosixDisk):
+    """For very many small files: the power stays on here."""
+
+    def fsync_file(self, path: Path) -> None:
+        """Nobody asks."""
+
+    def fsync_dir(self, path: Path) -> None:
+        """Nobody asks."""
+
+
+@pytest.fixture
+def shallow() -> Iterator[None]:
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(len(inspect.stack(0)) + _DEEP)
+    yield
+    sys.setrecursionlimit(limit)
+
+
+def test_very_many_segments_in_a_row_may_have_lost_all_they_had(tmp_path: Path, shallow: None) -> None:
+    """Only their indexes tell of them."""
+    place = Place(tmp_path, TIERED, disk=WithoutSync())
+    directory = place.open()
+    fill(place.new_log(directory), 2)
+    directory.close(clean=True)
+    bases = range(4, 4 + 2 * (_DEEP + 20), 2)
+    for base in bases:
+        log_file(place, base).touch()
+        log_file(place, base).with_suffix(".index").write_bytes(struct.pack(">II", 1, 0))
+        log_file(place, base).with_suffix(".timeindex").write_bytes(struct.pack(">qI", T0, 1))
+    directory = place.open()
+    log = directory.logs[TP]
+    log.begin(1, 0)
+    log.append(batch(), now_ms=T0)
+    assert slice_bytes(log, bases[-2])
+    assert (log.log_end, log.gaps) == (bases[-1] + 1, ((4, bases[-1]),))
+    directory.close(clean=True)

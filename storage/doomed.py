@@ -75,9 +75,13 @@ class Doomed:
         return count
 
     def _remove(self, directory: Path) -> int:
+        """With folders that are none of ours: to unlink one is an error, and would take all of the disk offline."""
         count = 0
         for path in list(directory.iterdir()):
-            self._disk.unlink(path)
-            count += 1
+            if path.is_dir() and not path.is_symlink():
+                count += self._remove(path)
+            else:
+                self._disk.unlink(path)
+                count += 1
         self._disk.rmdir(directory)
         return count

@@ -40,7 +40,7 @@ def tidy(directory: Path, disk: Disk) -> PartitionFiles:
             disk.replace(Path(entry.path), directory / f"{entry.name}{_NO_FILE}")
         elif file is not None:
             marked[file.mark].append(file)
-        elif entry.name.endswith(TMP):
+        elif entry.name.endswith(TMP) and not entry.is_dir():
             disk.unlink(directory / entry.name)
     files = PartitionFiles()
     for file in marked[Mark.NONE]:

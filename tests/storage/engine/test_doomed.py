@@ -39,6 +39,18 @@ def test_many_leave_and_are_purged_in_their_time(tmp_path: Path, doomed: Doomed)
     assert list(tmp_path.iterdir()) == []
 
 
+def test_folders_in_one_go_with_it(tmp_path: Path, doomed: Doomed) -> None:
+    (tmp_path / "t-0" / "backup" / "older").mkdir(parents=True)
+    (tmp_path / "t-0" / "backup" / "file").touch()
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "file").touch()
+    (tmp_path / "t-1" / "link").symlink_to(tmp_path / "kept")
+    assert doomed.doom_all(leaving()) == {}
+    assert doomed.purge() == 5
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+    assert (tmp_path / "kept" / "file").exists()
+
+
 def test_one_that_cannot_be_renamed_does_not_keep_the_others(tmp_path: Path, disk: FailingDisk, doomed: Doomed) -> None:
     disk.fail(errno.EIO, "replace", below=tmp_path / "t-1")
     failed = doomed.doom_all(leaving())

@@ -19,6 +19,7 @@ from kit.logs import SMALL, T0, log_bytes
 from kit.logs import batch as log_batch
 from kit.model_disk import ModelDisk, PowerCut
 from tierd.base.disk import Disk
+from tierd.base.errors import DiskFull
 from tierd.base.ids import TopicPartition, Uuid
 from tierd.broker.homes import unusable
 from tierd.broker.moves import Moves
@@ -223,6 +224,41 @@ def test_a_disk_that_fails_at_the_swap_loses_nothing_that_comes_later(tmp_path: 
         assert log_bytes(again.partition.log) == expected
         assert again.partition.log.directory == logged.directory
         assert len(plain(root)) == 1
+        again.close()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("noting", ["place", "end_move"])
+def test_a_registry_without_room_leaves_one_copy_that_counts(
+    tmp_path: Path, noting: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once the log goes on in the target nothing calls it back, and the next start is not refused for the two."""
+
+    async def scenario() -> None:
+        root = tmp_path / "disk"
+        root.mkdir()
+        two = Two(root, PosixDisk())
+        await two.begin()
+        logged = two.partition.log
+        logged.append(log_batch(3), now_ms=T0)
+        source = logged.directory.parent
+
+        def full(*_: object) -> None:
+            raise DiskFull("no room")
+
+        monkeypatch.setattr(two.registry, noting, full)
+        await two.move()
+        logged.append(log_batch(5), now_ms=T0)
+        expected = log_bytes(logged)
+        assert logged.directory.parent != source
+        assert [len(directory.logs) for directory in two.directories if directory.path == source] == [0]
+        two.close()
+        again = Two(root, PosixDisk())
+        assert log_bytes(again.partition.log) == expected
+        assert again.partition.log.directory == logged.directory
+        assert len(plain(root)) == 1
+        assert again.registry.moves() == []
         again.close()
 
     asyncio.run(scenario())

@@ -193,6 +193,7 @@ def test_a_move_goes_on_after_a_restart(tmp_path: Path) -> None:
         assert alter(client, other(broker, 1), 1) == 0  # its turn does not come
         expected = {"t-0": target.name, "t-1": other(broker, 1).name}
         event.set()
+    assert not list(tmp_path.glob("?/*-future")), "a Kafka would take a copy for whole"
     with started(tmp_path) as broker, Client(broker.address) as client:
         moved(broker)
         assert {name: broker.places()[name] for name in expected} == expected

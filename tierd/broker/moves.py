@@ -161,8 +161,7 @@ class Moves:
                 raise CopyStopped(f"move of {partition} given up")
             self._swap(move, copy, source, row)
         except CopyStopped:
-            if not self._stopping:
-                self._give_up(move, row)
+            self._give_up(move, row)
         except (DiskFull, CorruptFile, OSError) as error:
             log.error("move given up", extra={**facts, "why": str(error)})
             self._give_up(move, row)
@@ -204,24 +203,24 @@ class Moves:
         except (DiskFull, OSError):
             registry.note_move(row)  # before the next append: from here on only the source has all
             raise
-        registry.place({partition.id: row.target})
         try:
             source.directory.let_go(partition.name)
-        except OSError as error:
-            # Its name stays until a start that finds the row of the move.
-            log.error("the old copy stays for now", extra={"partition": str(partition), "why": str(error)})
-        else:
+            registry.place({partition.id: row.target})
             registry.end_move(partition.id)
+        except (DiskFull, OSError) as error:
+            # The next start finds the row of the move, and does it.
+            log.error("old place not forgotten yet", extra={"partition": str(partition), "why": str(error)})
         partition.tell(self._tier)
 
     def _give_up(self, move: Move, row: MoveRow) -> None:
-        """Drop the copy; what cannot be dropped now is dropped at the next start, for the row of the move stays."""
+        """Drop the copy, also at a stop, after which the move begins anew: a Kafka that opens the directory would take
+        it for whole. What cannot be dropped now is dropped at the next start, for the row of the move stays."""
         current = self._moves.get(row.part)
         directory = move.target.directory
         if directory is not None and move.target.online:
             try:
                 directory.discard(move.partition.name, row.folder)
-                if current is None or current is move:
+                if current is None or (current is move and not self._stopping):
                     self._partitions.registry.end_move(row.part)
             except (DiskFull, OSError) as error:
                 log.error("a copy stays for now", extra={"folder": row.folder, "why": str(error)})

@@ -59,13 +59,12 @@ def _settle(registry: Registry, row: MoveRow, source: Home, target: Home, settle
 
 
 def _only(counts: Home, other: Home, copy: TopicPartition | None, row: MoveRow, settled: Settled) -> None:
-    """What is in *counts* is the partition: the *copy* in *other* is dropped, or not served while *counts* is away."""
-    if copy is None:
-        return
-    if counts.online:
-        _drop(other, copy)
-    else:
+    """What is in *counts* is the partition: the *copy* in *other* is dropped, and while *counts* is away none is served
+    and none is made anew."""
+    if not counts.online:
         settled.hidden[row.part] = counts
+    elif copy is not None:
+        _drop(other, copy)
 
 
 def _find(home: Home, part: PartitionId) -> TopicPartition | None:

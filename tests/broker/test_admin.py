@@ -1,11 +1,15 @@
 """DeleteRecords, CreatePartitions and topic settings at run time, on the wire."""
 
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from broker.client import Client, batch, offsets_of
 from broker.file_tier import FileTier
 from broker.running import Running, running
-from tierd.base.errors import RemoteUnavailable
+from tierd.base.errors import DiskFull, RemoteUnavailable
+from tierd.base.ids import TopicPartition
 from tierd.wire.api import ApiKey
 from tierd.wire.errors import ErrorCode
 
@@ -80,13 +84,14 @@ def test_the_answer_waits_for_the_buckets_head_but_not_for_ever(tmp_path: Path) 
         assert unpublished(broker) == 7
 
 
-def test_a_topic_grows_and_keeps_its_size_over_a_restart(tmp_path: Path) -> None:
-    def grow(client: Client, count: int, *, check: bool = False) -> int:
-        asked = [{"name": "t", "count": count, "assignments": None}]
-        answer = client.call(ApiKey.CREATE_PARTITIONS, 3, topics=asked, timeout=1000, validate_only=check)
-        code: int = answer.results[0].error_code
-        return code
+def grow(client: Client, count: int, *, check: bool = False) -> int:
+    asked = [{"name": "t", "count": count, "assignments": None}]
+    answer = client.call(ApiKey.CREATE_PARTITIONS, 3, topics=asked, timeout=1000, validate_only=check)
+    code: int = answer.results[0].error_code
+    return code
 
+
+def test_a_topic_grows_and_keeps_its_size_over_a_restart(tmp_path: Path) -> None:
     with running(tmp_path) as broker, Client(broker.address) as client:
         client.create("t", 2)
         assert grow(client, 5, check=True) == ErrorCode.NONE
@@ -96,6 +101,30 @@ def test_a_topic_grows_and_keeps_its_size_over_a_restart(tmp_path: Path) -> None
         assert client.produce("t", batch(), 4).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     with running(tmp_path) as broker, Client(broker.address) as client:
         assert offsets_of(client.fetch("t", 0, 3).records) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("count", [3, 5])
+def test_partitions_without_room_are_made_when_they_are_asked_for_again(
+    tmp_path: Path, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running(tmp_path) as broker, Client(broker.address) as client:
+        client.create("t", 1)
+        make = broker.directories[0].make
+
+        def full_at_the_first(tp: TopicPartition, *rest: Any) -> Any:
+            if tp.partition == 1:
+                raise DiskFull("no room")
+            return make(tp, *rest)
+
+        monkeypatch.setattr(broker.directories[0], "make", full_at_the_first)
+        assert grow(client, 3) == grow(client, 3) == ErrorCode.KAFKA_STORAGE_ERROR
+        assert client.produce("t", batch(), 2).error_code == ErrorCode.NONE
+        monkeypatch.undo()
+        assert grow(client, 2) == ErrorCode.INVALID_PARTITIONS
+        assert grow(client, count) == ErrorCode.NONE
+        codes = [client.produce("t", batch(), number).error_code for number in range(count)]
+        assert codes == [ErrorCode.NONE] * count
+        assert grow(client, count) == ErrorCode.INVALID_PARTITIONS
 
 
 def test_settings_change_at_once_and_are_remembered(tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ class Topics:
             log.info("topic created", extra={"topic": name, "topic_id": str(row.id), "partitions": partitions})
             return topic
 
-    async def _make(self, topic: Topic, numbers: range) -> None:
+    async def _make(self, topic: Topic, numbers: Sequence[int]) -> None:
         """Raises DiskFull or OSError; those that could be made stay."""
         registry, homes = self._partitions.registry, self._partitions.homes
         for at in range(0, len(numbers), _A_TURN):
@@ -181,7 +181,7 @@ class Topics:
             if topic is None:
                 raise TopicRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
             _refuse_read_only(topic)
-            have = topic.row.partitions
+            have, numbers = topic.row.partitions, [*_not_made(topic), *range(topic.row.partitions, partitions)]
             if (why := _growth_problem(topic, partitions)) is not None:
                 raise TopicRefused(ErrorCode.INVALID_PARTITIONS, why)
             if check_only:
@@ -189,7 +189,7 @@ class Topics:
             # The registry first: a start after a crash makes the partitions that are missing.
             await self._in_thread(self._partitions.registry.set_partitions, topic.id, partitions)
             topic.row = replace(topic.row, partitions=partitions)
-            await self._make(topic, range(have, partitions))
+            await self._make(topic, numbers)
             self._tell(topic)
             log.info("partitions added", extra={"topic": name, "partitions": partitions, "before": have})
 
@@ -249,10 +249,17 @@ def _refuse_read_only(topic: Topic) -> None:
         raise TopicRefused(ErrorCode.POLICY_VIOLATION, f"topic {topic.name} is read-only: nobody knows its id")
 
 
+def _not_made(topic: Topic) -> list[int]:
+    """Numbers of partitions that a disk had no room for when the topic grew: asked again they are made, and at the next
+    start. What an adopted topic lacks may lie elsewhere."""
+    there = () if topic.row.adopted else range(topic.row.partitions)
+    return [number for number in there if number not in topic.partitions and number not in topic.offline]
+
+
 def _growth_problem(topic: Topic, partitions: int) -> str | None:
     if topic.internal:
         return f"{topic.name} is the broker's own: its partitions are counted once and for all."
-    if partitions <= topic.row.partitions:
+    if partitions < topic.row.partitions or (partitions == topic.row.partitions and not _not_made(topic)):
         verb = "already has" if partitions == topic.row.partitions else "currently has"
         return f"The topic {topic.name} {verb} {topic.row.partitions} partition(s); it can only get more."
     if partitions > MAX_PARTITIONS:

@@ -190,6 +190,20 @@ def test_nobody_passes_over_lost_offsets_before_the_bucket_has_said_anything(tmp
     assert slice_bytes(partition.log, first[0]) == b""
 
 
+def test_what_no_bucket_has_is_passed_over_at_once(tmp_path: Path) -> None:
+    """A log of groups or transactions begins with it: nothing to read there would be taken for its end."""
+    partition, (first, _) = _two_torn(tmp_path)
+    partition.remote = None
+
+    async def run() -> None:
+        await begin_one(partition, 3, Tier(), over=False, start_known=True)  # type: ignore[arg-type]
+        assert slice_bytes(partition.log, first[0])
+        assert first in partition.log.gaps
+        assert partition.log.found_gaps == ()
+
+    asyncio.run(run())
+
+
 def test_of_two_lost_ranges_side_by_side_the_bucket_gives_the_one_that_it_has(tmp_path: Path, soon: None) -> None:
     partition, (first, second) = _two_torn(tmp_path, side_by_side=True)
     logged = partition.log

@@ -83,7 +83,8 @@ class GapJudge:
             self._soon()
 
     def _soon(self) -> None:
-        if self._tier is None:
+        """At once where no bucket has anything of it: who reads groups or transactions takes no answer for the end."""
+        if self._tier is None or self._partition.remote is None:
             self._decide(self._partition.log.found_gaps, 0, 0)
         elif self._judging is None or self._judging.done():
             self._judging = self._ongoing.begin(self._until_judged())

@@ -210,6 +210,23 @@ def test_the_setting_may_change_at_any_time(broker: Running, client: Client, dis
     disk.open_door.set()
 
 
+@pytest.mark.parametrize(("name", "value"), [("flush.ms", "5000"), ("tierd.acks.durability", "disk")])
+def test_what_settings_come_to_ask_for_is_flushed_without_an_append(
+    broker: Running, client: Client, name: str, value: str
+) -> None:
+    client.create("t")
+    client.produce("t", batch(3))
+    tidy, clock, log, topic = broker.broker.housekeeping, broker.clock, broker.log("t"), broker.partitions.topic("t")
+    assert isinstance(clock, FakeClock)
+    assert topic is not None
+    broker.run(tidy.step())
+    assert log.recovery_point < log.log_end
+    broker.run(broker.broker.topics.reconfigure(topic, {name: value}))
+    clock.advance(20_000)
+    broker.run(tidy.step())
+    assert log.recovery_point == log.log_end
+
+
 def test_a_failing_disk_refuses_what_it_has_not(tmp_path: Path) -> None:
     broker = Running(settings(tmp_path), None, FakeClock())
     broker.disk = disk = FailingDisk()

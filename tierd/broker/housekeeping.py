@@ -175,7 +175,7 @@ class Housekeeping:
             except (TierdError, OSError) as error:
                 self._partitions.met(partition, error, "no roll")
                 continue
-            if rolled:
+            if rolled or partition.log.flush_due(self._clock.monotonic_ms()):  # settings may have come to ask for it
                 self._dirty[partition] = None
 
     async def _expire_producers(self) -> None:

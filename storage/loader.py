@@ -126,8 +126,8 @@ class _Loader:
         lineage = Lineage.load(self._directory, self._disk)
         log_end = self._open_active(segments.active, files) if self._given.clean else None
         first = len(segments) if log_end is not None else self._first_to_recover(segments)
-        for i in range(first):  # one that is missing is made again on first use
-            segments[i].has_txn_index |= segments[i].base in self._listed.bases
+        for segment in segments.since(0)[:first]:
+            self._miss_txn_index(segment)
         self._rebuild_missing_indexes(segments, files, first)
         rebuilt = lineage is None
         if lineage is None:
@@ -213,6 +213,13 @@ class _Loader:
         segment.has_txn_index = base in files.of[Suffix.TXN_INDEX]
         return segment
 
+    def _miss_txn_index(self, segment: Segment) -> None:
+        """One that is missing, or shorter than it was, is made again on first use."""
+        if self._listed.misses(segment):
+            if segment.has_txn_index:
+                self._context.set_aside.move(self._name, segment.path(Suffix.TXN_INDEX))
+            segment.has_txn_index = True
+
     def _empty(self, files: PartitionFiles) -> LoadedLog:
         """No log at all: begin at log start."""
         start = self._given.log_start or 0
@@ -236,7 +243,7 @@ class _Loader:
 
     def _open_active(self, segment: Segment, files: PartitionFiles) -> int | None:
         """Take the active segment as a clean stop left it; the log end, or None when something does not fit."""
-        if segment.base in self._listed.bases and not segment.has_txn_index:
+        if self._listed.misses(segment):
             return None
         try:
             loaded = read_indexes(segment, None)

@@ -259,7 +259,7 @@ class Log(ReadableLog):
         if job is not None and job.upto == self.log_end:
             job.stable = self._stable
         if job is not None and job.sealed > self._durable.sealed:
-            job.also = self._listed.update(segment.base for segment in self._segments.closed if segment.has_txn_index)
+            job.also = self._listed.update(self._segments.closed)
         return job
 
     def flush_due(self, now_monotonic_ms: int) -> bool:
@@ -351,7 +351,7 @@ class Log(ReadableLog):
         if self.log_end > self._segments.first.base and self.log_end not in self._snapshots:
             self._snapshots.write(self.log_end, self._producers)
         job = self._durable.job(self._segments, self._context.disk, active_to=self.log_end, closing=True)
-        also = self._listed.update(segment.base for segment in self._segments if segment.has_txn_index)
+        also = self._listed.update(self._segments, anew=True)
         if job is not None:
             job.also = also
         elif also is not None:

@@ -139,8 +139,6 @@ class TransactionModel(RuleBasedStateMachine):
         if indexes:
             path = indexes[which % len(indexes)]
             os.truncate(path, path.stat().st_size - 34 + left)
-        if indexes and not left:  # a whole entry less cannot be seen
-            path.write_bytes(b"")
         self._open()
 
     def _open(self) -> None:

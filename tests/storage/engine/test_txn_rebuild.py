@@ -51,6 +51,7 @@ def flip(at: int) -> Callable[[Path], None]:
 DAMAGE: dict[str, Callable[[Path], object]] = {
     "random": lambda path: path.write_bytes(random.Random(5).randbytes(path.stat().st_size)),
     "torn": lambda path: os.truncate(path, path.stat().st_size - 10),
+    "an entry less": lambda path: os.truncate(path, path.stat().st_size - ENTRY_BYTES),
     "version": flip(1),
     "marker": flip(2 + 8 + 8 + 6),
     "last marker": flip(-14),
@@ -74,7 +75,8 @@ def test_a_damaged_index_is_made_again_on_first_use(damaged: Opened, kind: str) 
     damaged.directory.close(clean=True)
     DAMAGE[kind](victim)
     bad = victim.read_bytes()
-    log = damaged.again()
+    damaged.directory = damaged.place.open()
+    log = damaged.directory.logs[TP]
     assert everything(log) == before
     assert victim.read_bytes() == good
     assert log.log_end == end
@@ -82,15 +84,16 @@ def test_a_damaged_index_is_made_again_on_first_use(damaged: Opened, kind: str) 
     assert aside == ([bad] if bad else [])
 
 
-def test_of_the_active_segment_too(damaged: Opened) -> None:
+@pytest.mark.parametrize("less_bytes", [3, ENTRY_BYTES])
+def test_of_the_active_segment_too(damaged: Opened, less_bytes: int) -> None:
     log = damaged.log
     before = everything(log)
     damaged.directory.close(clean=True)
     victim = max(log.directory.glob("*.txnindex"))
     good = victim.read_bytes()
-    os.truncate(victim, len(good) - 3)
-    log = damaged.again()
-    assert everything(log) == before
+    os.truncate(victim, len(good) - less_bytes)
+    damaged.directory = damaged.place.open()
+    assert everything(damaged.directory.logs[TP]) == before
     assert victim.read_bytes() == good
 
 
@@ -153,6 +156,48 @@ def test_one_that_is_missing_at_a_start_is_made_again(damaged: Opened, which: in
     assert victim.read_bytes() == good
 
 
+@pytest.mark.parametrize("clean", [True, False])
+def test_an_entry_that_a_kill_has_taken_is_missed(damaged: Opened, clean: bool) -> None:
+    log = damaged.log
+    before = everything(log)
+    flush(log)
+    damaged.directory.close(clean=clean)
+    victim = sorted(log.directory.glob("*.txnindex"))[1]
+    good = victim.read_bytes()
+    os.truncate(victim, len(good) - ENTRY_BYTES)
+    for again in (False, True):  # the second start finds it out although nobody has looked at the first
+        damaged.directory = damaged.place.open()
+        if again:
+            assert everything(damaged.directory.logs[TP]) == before
+        damaged.directory.close(clean=True)
+    assert victim.read_bytes() == good
+
+
+def test_of_a_log_that_is_another_now_no_index_is_missed(damaged: Opened) -> None:
+    """A Kafka has cleaned it meanwhile."""
+    log = damaged.log
+    base = log.closed()[1].base
+    damaged.directory.close(clean=True)
+    [path] = (damaged.place.set_aside.parent / TXN_LISTED / str(TP)).iterdir()
+    rows = json.loads(path.read_bytes())
+    path.write_text(json.dumps([[one, size + (one == base), index + 340] for one, size, index in rows if one == base]))
+    log = damaged.again()
+    everything(log)
+    assert damaged.place.set_aside_files() == []
+
+
+def test_a_list_of_an_older_tierd_counts(damaged: Opened) -> None:
+    log = damaged.log
+    before = everything(log)
+    damaged.directory.close(clean=True)
+    [path] = (damaged.place.set_aside.parent / TXN_LISTED / str(TP)).iterdir()
+    path.write_text(json.dumps([row[0] for row in json.loads(path.read_bytes())]))
+    min(log.directory.glob("*.txnindex")).unlink()
+    assert everything(damaged.again()) == before
+    damaged.directory.close(clean=True)
+    assert {len(row) for row in json.loads(path.read_bytes())} == {3}
+
+
 def test_the_list_follows_the_segments_and_goes_with_the_log(damaged: Opened) -> None:
     log, folder = damaged.log, damaged.place.set_aside.parent / TXN_LISTED / str(TP)
     flush(log)
@@ -161,14 +206,17 @@ def test_the_list_follows_the_segments_and_goes_with_the_log(damaged: Opened) ->
     def there() -> list[int]:
         return sorted(int(one.stem) for one in log.directory.glob("*.txnindex"))
 
-    assert json.loads(path.read_bytes()) == there() == [segment.base for segment in log.closed()]
+    def listed() -> list[int]:
+        return [base for base, _, _ in json.loads(path.read_bytes())]
+
+    assert listed() == there() == [segment.base for segment in log.closed()]
     log.move_log_start(log.closed()[1].base)
     damaged.directory.close(clean=True)
-    assert json.loads(path.read_bytes()) == there()
+    assert listed() == there()
     path.write_text("[1, {}]")
     assert everything(damaged.again())
     damaged.directory.close(clean=True)
-    assert json.loads(path.read_bytes()) == there()
+    assert listed() == there()
     damaged.again()
     damaged.directory.remove(TP)
     assert not path.exists()

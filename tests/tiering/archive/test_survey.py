@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from tierd.remote.open import Bucket
 from tierd.remote.readonly import ReadOnlyStore, WriteRefused
 from tierd.remote.topics import TopicFile, put_topic
 from tierd.remote.view import ArchivedPartition, ArchivedTopic
+from tierd.tiering.archive.keeper import News
 from tierd.tiering.archive.survey import Look, Survey
 from tierd.tiering.catalog import Catalog
 from tierd.tiering.intake import entry_of
@@ -230,6 +232,23 @@ def test_what_tierd_keeps_beside_the_segments_counts(looking: Looking) -> None:
 def test_a_head_that_does_not_parse_leaves_it_to_the_segments(looking: Looking) -> None:
     looking.put(KEYS.head("plain", PLAIN, 0), b"{")
     assert looking.part().log_end == END
+
+
+def test_an_answer_holds_all_that_gives_or_takes_a_name(looking: Looking) -> None:
+    """And of the rest so much that nobody waits long; every change is in one."""
+    topic, news = looking.topic(), News()
+    ids = [Uuid(number.to_bytes(16, "big")) for number in range(120)]
+    news.changed = {one: replace(topic, topic_id=one) for one in ids}
+    news.renamed, news.gone = {ids[0], ids[-1]}, {PLAIN}
+    seen = []
+    while news.changed:
+        topics, gone = news.take()
+        assert gone == (() if seen else (PLAIN,))
+        assert seen or [one.topic_id for one in topics[:2]] == [ids[0], ids[-1]]
+        assert len(topics) <= 52
+        seen += [one.topic_id for one in topics]
+    assert sorted(seen) == ids
+    assert news.take() == ((), ())
 
 
 def test_the_store_refuses_every_write(looking: Looking) -> None:

@@ -13,13 +13,28 @@ from tierd.tiering.archive.survey import Look, Survey
 
 log = logging.getLogger(__name__)
 
+_A_TURN = 50
+"""Topics in one answer."""
+
 
 @dataclass(slots=True)
 class News:
     """What the broker has not been told."""
 
     changed: dict[Uuid, ArchivedTopic] = field(default_factory=dict)
+    renamed: set[Uuid] = field(default_factory=set)
     gone: set[Uuid] = field(default_factory=set)
+
+    def take(self) -> tuple[tuple[ArchivedTopic, ...], tuple[Uuid, ...]]:
+        """The next part of it: all that goes or gives a name to another at once, of the rest so much that the broker
+        is not kept long from its clients."""
+        first = [topic_id for topic_id in self.changed if topic_id in self.renamed]
+        others = [topic_id for topic_id in self.changed if topic_id not in self.renamed]
+        topics = tuple(self.changed.pop(topic_id) for topic_id in (*first, *others[:_A_TURN]))
+        gone = tuple(self.gone)
+        self.renamed.clear()
+        self.gone.clear()
+        return topics, gone
 
 
 class Keeper:
@@ -67,9 +82,11 @@ class Keeper:
     async def news(self) -> tuple[tuple[ArchivedTopic, ...], tuple[Uuid, ...], str | None]:
         """What has changed and what is gone since the last answer, and what is wrong now; waits for it."""
         await self._some.wait()
-        self._some.clear()
-        found, self._news, self._told_trouble = self._news, News(), self._trouble
-        return tuple(found.changed.values()), tuple(found.gone), self._trouble
+        self._told_trouble = self._trouble
+        topics, gone = self._news.take()
+        if not self._news.changed:
+            self._some.clear()
+        return topics, gone, self._trouble
 
     async def _look(self) -> None:
         found = await asyncio.to_thread(self._survey.look)
@@ -81,9 +98,12 @@ class Keeper:
 
     def _take(self, found: Look) -> None:
         for topic_id, topic in found.topics.items():
-            if self._shown.get(topic_id) != topic:
+            before = self._shown.get(topic_id)
+            if before != topic:
                 self._news.changed[topic_id] = topic
                 self._news.gone.discard(topic_id)
+            if before is not None and before.name != topic.name:
+                self._news.renamed.add(topic_id)
         for topic_id in self._shown.keys() - found.topics.keys():
             self._news.changed.pop(topic_id, None)
             self._news.gone.add(topic_id)

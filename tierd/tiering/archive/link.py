@@ -54,6 +54,7 @@ class ArchiveLink(TierLink):
         """All that the bucket has is shown when this returns. Raises StartRefused, RemoteUnavailable."""
         await self.open((), topics=(), local_epoch=-1, identity=identity)
         self._following = asyncio.create_task(self._follow())
+        self._following.add_done_callback(self._followed)
 
     async def _start(self, request: OpenRequest) -> m.Opened:
         await self._child.start()
@@ -75,6 +76,12 @@ class ArchiveLink(TierLink):
                 continue
             self._old = news.trouble
             self._show(news.topics, news.gone)
+
+    def _followed(self, task: "asyncio.Task[None]") -> None:
+        """Nobody expected an error: what is shown stays as it is, and that is told."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._old = f"what is new in the bucket is not shown until a restart: {error!r}"
+            log.critical("the archive is not followed any more", exc_info=error)
 
     def _show(self, topics: Sequence[ArchivedTopic], gone: Sequence[Uuid]) -> None:
         for topic_id in gone:

@@ -17,7 +17,7 @@ class Claimant:
     """When it was made or last written to, whichever is later."""
 
 
-def names(topics: Iterable[Claimant]) -> dict[Uuid, str]:
+def names_of(topics: Iterable[Claimant]) -> dict[Uuid, str]:
     """Of several topics that had one name the newest is served under it, the others as `<topic>.<id>`.
 
     So is one with the name of a broker's own topic: the offsets of this broker's groups are kept there.

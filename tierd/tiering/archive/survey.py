@@ -21,7 +21,7 @@ from tierd.remote.store import ObjectInfo
 from tierd.remote.topics import TOPIC, TopicFile
 from tierd.remote.view import ArchivedPartition, ArchivedTopic, RemotePartition
 from tierd.tiering.archive.documents import Documents
-from tierd.tiering.archive.naming import Claimant, names
+from tierd.tiering.archive.naming import Claimant, names_of
 from tierd.tiering.archive.partition import PartitionLook, Taken
 from tierd.tiering.catalog import Catalog
 from tierd.tiering.choice import RunStart
@@ -127,11 +127,20 @@ class Survey:
         before = self._taken.get(part)
         if before is not None and before[0] == made_of:
             return before[1], False
-        topic = listed[0].name.topic if listed else head.topic if head else ""
-        self.catalog.know(part, topic)
         taken = PartitionLook(self.bucket, self.catalog).take(part, listed, head, runs)
+        self._note(part, listed[0].name.topic if listed else head.topic if head else "", taken.shown)
         self._taken[part] = made_of, taken
         return taken, True
+
+    def _note(self, part: PartitionId, topic: str, shown: ArchivedPartition) -> None:
+        """What no segment says of the partition, for the status of an archive that does not run."""
+        row = self.catalog.partition(part)
+        if row is None:
+            self.catalog.know(part, topic)
+        if shown.log_start > (row.log_start or 0 if row else 0):
+            self.catalog.set_log_start(part, shown.log_start)
+        if shown.log_end > (row.copied_to or 0 if row else 0):
+            self.catalog.set_copied_to(part, shown.log_end)
 
     def _etag_of(self, head: Head | None) -> str | None:
         if head is None:
@@ -185,7 +194,7 @@ def _named(topics: Mapping[Uuid, _Topic], taken: Mapping[PartitionId, Taken]) ->
         Claimant(one.topic, topic_id, max(newest[topic_id], created.get(topic_id, 0)))
         for topic_id, one in topics.items()
     ]
-    called = names(claimants)
+    called = names_of(claimants)
     return {
         topic_id: ArchivedTopic(
             name=called[topic_id],

@@ -29,7 +29,7 @@ from tierd.tiering.verbs import Outcome, VerbProgress
 @cache
 def key(key_id: str) -> rsa.RSAPrivateKey:
     """Of different sizes, so that manifests change theirs."""
-    return rsa.generate_private_key(public_exponent=65537, key_size=2048 if key_id == "old" else 3072)
+    return rsa.generate_private_key(public_exponent=65537, key_size=2048 if key_id == "old" else 2304)
 
 
 def ring(*ids: str, active: str | None = None) -> KeyRing:
@@ -178,6 +178,44 @@ def test_what_was_broken_off_goes_on(place: Place, lose_answer: bool) -> None:
 
     place.run(ring(*BOTH, active="new"), work)
     assert key_ids(place) == {"new"}
+
+
+class Killed(Exception):
+    """The process ends here: nothing that comes behind is done."""
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_process_that_is_killed_at_any_write_leaves_a_rotation_that_goes_on(place: Place, after: bool) -> None:
+    """There and back between the two keys: killed before or after a manifest lands, then finished by a new run."""
+    count = len(place.objects(".log"))
+    left = [0]
+
+    def kill(operation: str, name: str) -> None:
+        if operation == "put" and name.endswith(".rsm-manifest"):
+            left[0] -= 1
+            if left[0] <= 0:
+                raise Killed
+
+    async def killed(bench: Bench, view: PartitionView) -> None:
+        place.store.before, place.store.after = (lambda *_: None, kill) if after else (kill, lambda *_: None)
+        with pytest.raises(Killed):
+            await bench.tierer.rotation.rotate(no_report)
+        place.store.before = place.store.after = lambda *_: None
+
+    async def finished(bench: Bench, view: PartitionView) -> None:
+        assert (await bench.tierer.rotation.rotate(no_report)).outcome is Outcome.DONE
+        assert faults(place.store, KEYS, bench.catalog.segments(view.id)) == {}
+
+    for number, dies_at in enumerate((1, count // 2, count)):
+        target = BOTH[(number + 1) % 2]
+        left[0] = dies_at
+        place.run(ring(*BOTH, active=target), killed)
+        place.run(ring(*BOTH, active=target), finished)
+        assert key_ids(place) == {target}
+    for name, raw in place.objects(".rsm-manifest").items():
+        stem = name.removesuffix(".rsm-manifest")
+        log, indexes = place.store.get(stem + ".log"), place.store.get(stem + ".indexes")
+        aiven_decoder.decode(raw, log, indexes, {key_id: key(key_id) for key_id in BOTH})
 
 
 def test_what_another_run_had_done_is_only_noted(place: Place) -> None:

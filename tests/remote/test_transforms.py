@@ -8,18 +8,20 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kit.aiven import TRANSFORMED, local_segment, manifests, recorded_ring
 from tierd.base.errors import CorruptFile, StartRefused
 from tierd.remote import oaep
 from tierd.remote.body import Body, body_of
-from tierd.remote.chunks import chunks_over, variable_chunks
+from tierd.remote.chunks import ChunkIndex, chunks_over, sealed_chunks, variable_chunks
 from tierd.remote.errors import KeyMissing
 from tierd.remote.keyring import NO_KEYS, load_ring
 from tierd.remote.keys import SegmentName
 from tierd.remote.manifest import Encryption, Manifest, parse_manifest
 from tierd.remote.ranges import ByteRange
-from tierd.remote.transform import Transform
+from tierd.remote.transform import SEAL_BYTES, Secret, Transform
 
 KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)
 
@@ -112,6 +114,32 @@ def test_a_frame_that_promises_more_is_not_unpacked() -> None:
     body = Body(variable_chunks(1000, 1000, (len(bomb),)), Transform(compressed=True))
     with pytest.raises(CorruptFile, match="268435456 bytes, the manifest says 1000"):
         body.restore(bomb, ByteRange(0, 1000), "x")
+
+
+@given(
+    data=st.binary(min_size=1, max_size=3000),
+    chunk_bytes=st.integers(1, 1000),
+    compressed=st.booleans(),
+    encrypted=st.booleans(),
+    cut=st.tuples(st.floats(0, 1), st.floats(0, 1)),
+)
+def test_what_is_stored_in_chunks_comes_back_by_any_range(
+    data: bytes, chunk_bytes: int, compressed: bool, encrypted: bool, cut: tuple[float, float]
+) -> None:
+    transform = Transform(compressed, Secret(bytes(32), b"a" * 32) if encrypted else None)
+    stored = [transform.store(data[at : at + chunk_bytes]) for at in range(0, len(data), chunk_bytes)]
+    if compressed:
+        index: ChunkIndex = variable_chunks(len(data), chunk_bytes, tuple(map(len, stored)))
+    else:
+        index = sealed_chunks(len(data), chunk_bytes, SEAL_BYTES if encrypted else 0)
+    body, whole = Body(index, transform), b"".join(stored)
+    assert index.stored_bytes == len(whole)
+    start = int(min(cut) * (len(data) - 1))
+    part = ByteRange(start, max(start + 1, int(max(cut) * len(data))))
+    of = body.stored_range(part)
+    assert body.restore(whole[of.start : of.stop], part, "x") == data[part.start : part.stop]
+    assert transform.restore_index(transform.store_index(data), "x", 0) == data
+    assert transform.store_index(b"") == b""
 
 
 # --- keys ----------------------------------------------------------------------------------------------------------

@@ -157,6 +157,28 @@ def test_a_damaged_object_gives_no_byte(variant: str, tmp_path: Path) -> None:
         damage(store, rows.segments[0].log_key, at)
 
 
+@pytest.mark.parametrize("variant", TRANSFORMED)
+def test_what_was_damaged_on_the_way_is_fetched_once_more(
+    variant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, rows = recorded_bucket(variant)
+    expected = run(lambda: first_bytes(store, rows, tmp_path / "whole", recorded_ring()))
+    get, seen = store.get, set[str]()
+
+    def damaged_once(
+        key: str, start: int | None = None, stop: int | None = None, *, if_match: str | None = None
+    ) -> bytes:
+        raw = get(key, start, stop, if_match=if_match)
+        if key in seen or key.endswith(".rsm-manifest"):
+            return raw
+        seen.add(key)
+        return bytes(len(raw))
+
+    monkeypatch.setattr(store, "get", damaged_once)
+    assert run(lambda: first_bytes(store, rows, tmp_path / "again", recorded_ring())) == expected
+    assert rows.segments[0].log_key in seen
+
+
 def test_indexes_that_do_not_decrypt_are_done_without_but_for_aborted_transactions(tmp_path: Path) -> None:
     store, rows = recorded_bucket("txn-enc")
     segment = rows.segments[0]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kit.cli import tierd
+from kit.cli import answering, tierd
 from kit.golden import golden
 from kit.ports import free_ports
 from tierd.broker.registry import Registry
@@ -112,3 +112,17 @@ def test_wrong_arguments(capsys: pytest.CaptureFixture[str], words: list[str], l
     ended = tierd(capsys, "verify", *words)
     assert ended.code == 2
     assert line in ended.err
+
+
+def test_a_daemon_is_told_what_to_heal(capsys: pytest.CaptureFixture[str], bucket: Path, tmp_path: Path) -> None:
+    lost = logs(bucket)[1]
+    lost.unlink()
+    with answering(tmp_path / "s", {"result": {"segments": 1}, "exit": 0}) as asked:
+        ended = tierd(capsys, "verify", "--remote", f"file:{bucket}", "--state", tmp_path / "s", "--heal")
+    (request,) = asked
+    assert (request["do"], request["partition"]) == ("look_into", 0)
+    assert request["ranges"][0][0] == int(lost.name[:20])
+    assert ended.code == 1
+    assert "the daemon reads 1 segments again" in ended.err
+    ended = tierd(capsys, "verify", "--remote", f"file:{bucket}", "--heal")
+    assert (ended.code, "--heal goes with the place of a tierd" in ended.err) == (2, True)

@@ -116,7 +116,7 @@ def test_all_that_lies_there_is_looked_at_once_a_day_and_after_a_bad_read(tmp_pa
         bench.store.delete([lost.log_key])
         await bench.tierer.retention.tick()
         assert bench.local.remotes[view.id].lost == ()
-        bench.tierer.retention.suspect(view.id)
+        bench.tierer.retention.suspect(view.id, lost.log_key)
         await bench.tierer.retention.tick()
         await bench.local.until(lambda: bool(bench.local.remotes[view.id].lost))
         await bench.local.until(lambda: not bench.local.remotes[view.id].lost)

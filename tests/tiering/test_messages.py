@@ -74,6 +74,8 @@ def samples() -> list[m.Message]:
         m.GetKeys(3),
         m.KeysFound(3, (KeyUse(key_id="k", file=None, active=True, segments=1, bytes=2),)),
         m.Run(3, "copy", True, None, False),
+        m.LookInto(3, PART, 4, 5),
+        m.Looking(3, 1),
         m.SweepBucket(3, True),
         m.Swept(3, SweepResult(outcome=Outcome.DONE, rows=(SweptRow("orphan", ("a", "b"), 4, "why", True),))),
         m.Ping(3),

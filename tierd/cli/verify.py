@@ -12,6 +12,7 @@ import click
 from tierd.base.clock import SystemClock
 from tierd.base.errors import Usage
 from tierd.base.exits import Exit
+from tierd.cli.client import ask
 from tierd.cli.places import json_option, place_options
 from tierd.cli.screen import print_json, size, verb_progress
 from tierd.config.load import Options, load
@@ -28,6 +29,8 @@ from tierd.tiering.verify.standing import PartitionReport, Standing
 from tierd.tiering.verify.verdicts import Range, Verdict
 
 _THREADS = 4
+_RANGES = 500
+"""So many ranges in one request to the daemon."""
 
 
 class Percent(click.ParamType[float]):
@@ -68,6 +71,7 @@ class Bytes(click.ParamType[int]):
 @click.option("--budget-requests", metavar="N", type=click.IntRange(min=1), help="Stop before more requests.")
 @click.option("--budget-bytes", metavar="N", type=Bytes(), help="Stop before more bytes, such as 10GiB.")
 @click.option("--resume", metavar="FILE", type=click.Path(path_type=Path), help="Keep here how far it has come.")
+@click.option("--heal", is_flag=True, help="Let the daemon copy again what is damaged, where its disk has it.")
 @click.option("--anew", is_flag=True, help="Begin again, though the last one is not finished.")
 @json_option
 def verify(
@@ -81,6 +85,7 @@ def verify(
     budget_requests: int | None,
     budget_bytes: int | None,
     resume: Path | None,
+    heal: bool,
     anew: bool,
     as_json: bool,
 ) -> int:
@@ -90,6 +95,8 @@ def verify(
     Nothing is written to the bucket, no claim is needed. What a budget leaves over the next run looks at, and another
     sample. Exit code 1 when there is a FAILURE.
     """
+    if heal and not (data or state or config):
+        raise click.UsageError("--heal goes with the place of a tierd that runs: --data, --state or -c")
     with _settings(Options(config=config, data=data, state=state, remote=remote, sets=sets)) as (settings, here):
         url = settings.remote.url or _stored_url(settings)
         if url is None:
@@ -106,7 +113,21 @@ def verify(
         print_json(document(report))
     else:
         _show(report, resumable=file is not None)
+    if heal:
+        _heal(report, settings.control_socket)
     return Exit.FAILED if report.verdict is Verdict.FAILURE else Exit.DONE
+
+
+def _heal(report: Report, socket: Path) -> None:
+    """Tell the daemon where the failures are: it reads those segments itself before it believes it."""
+    segments = 0
+    for one in report.standing.reports:
+        bad = [[found.start, found.stop] for found in one.ranges if found.verdict is Verdict.FAILURE]
+        for at in range(0, len(bad), _RANGES):
+            some = bad[at : at + _RANGES]
+            reply = ask(socket, "look_into", topic_id=str(one.topic_id), partition=one.partition, ranges=some)
+            segments += reply.result["segments"]
+    click.echo(f"the daemon reads {segments} segments again; `tierd status` names what stays lost", err=True)
 
 
 @contextmanager

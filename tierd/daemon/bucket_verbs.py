@@ -1,11 +1,16 @@
-"""What the control socket does for `tierd sweep`; results as JSON values. No verb waits for a tierer that is silent."""
+"""What the control socket does for `tierd sweep` and `verify --heal`, as JSON values.
+
+No verb waits for a tierer that is silent.
+"""
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, TypeVar
 
 from tierd.base.errors import RemoteUnavailable
 from tierd.base.exits import Exit
+from tierd.base.ids import PartitionId, Uuid
 from tierd.tiering import messages as m
 from tierd.tiering.link import TierLink
 from tierd.tiering.sweep import SweepResult, SweptRow
@@ -53,7 +58,7 @@ class BucketVerbs:
         self._tiered = tiered
 
     def handlers(self) -> dict[str, Handler]:
-        return {"sweep": self._sweep}
+        return {"sweep": self._sweep, "look_into": self._look_into}
 
     async def _ask(self, make: Callable[[int], m.Message]) -> Any:
         link = self._tiered()
@@ -74,6 +79,15 @@ class BucketVerbs:
             },
             EXITS[result.outcome],
         )
+
+    async def _look_into(self, request: Request, progress: Progress) -> Answer:
+        """`tierd verify --heal`: {topic_id, partition, ranges: [[start, stop]]}; how many segments are read again."""
+        part = PartitionId(Uuid.parse(str(request["topic_id"])), int(request["partition"]))
+        ranges = [(int(start), int(stop)) for start, stop in request["ranges"]]
+        segments = 0
+        for start, stop in ranges:
+            segments += (await self._ask(partial(m.LookInto, part=part, start=start, stop=stop))).segments
+        return Answer({"segments": segments})
 
 
 def _leftover(row: SweptRow) -> dict[str, object]:

@@ -1,4 +1,5 @@
-"""Committed segments whose objects the bucket has lost: a LIST shows them missing or of another size.
+"""Committed segments whose objects the bucket has lost: a LIST shows them missing or of another size, or their bytes
+were read and are not those that were copied (`suspects`).
 
 They stay readable for the catalog until they are copied again from the local original (`copying`); while one is
 known, nothing from it on leaves the disk. Kept in the catalog, so that a start knows them. Loop thread only.
@@ -19,7 +20,7 @@ from tierd.tiering.rows import CatalogSegment
 
 log = logging.getLogger(__name__)
 
-_KEY = "lost"
+_KEY, _DAMAGED = "lost", "damaged"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,10 @@ class Losses:
         self._catalog = catalog
         self._lost: dict[PartitionId, dict[Uuid, Loss]] = {}
         self._seen = Doubling()
+        self._damaged: dict[Uuid, str] = {
+            Uuid.parse(one): why for one, why in json.loads(catalog.get(_DAMAGED) or "{}").items()
+        }
+        """Whose bytes were read and are wrong: what a LIST shows of them is nothing to go by."""
         self._load(json.loads(catalog.get(_KEY) or "{}"))
 
     def _load(self, kept: Mapping[str, str]) -> None:
@@ -63,7 +68,7 @@ class Losses:
         """
         before = self.of(part)
         for row in looked:
-            why = faults.get(row.remote.segment_id)
+            why = faults.get(row.remote.segment_id) or self._damaged.get(row.remote.segment_id)
             if why is None:
                 self._drop(part, row.remote.segment_id)
                 continue
@@ -76,6 +81,18 @@ class Losses:
         if changed:
             self._keep()
         return changed
+
+    def read(self, part: PartitionId, name: str, row: CatalogSegment, why: str | None) -> bool:
+        """All bytes of a segment were read: *why* they are no good, None when they are. True when anything changed."""
+        if why is None:
+            self._damaged.pop(row.remote.segment_id, None)
+        else:
+            self._damaged[row.remote.segment_id] = why
+        return self.note(part, name, [row], {})
+
+    def is_damaged(self, segment_id: Uuid) -> bool:
+        """Whether its bytes were read and were no good."""
+        return segment_id in self._damaged
 
     def mended(self, part: PartitionId, rows: Iterable[CatalogSegment]) -> bool:
         """*rows* are of no account any more; True when one of them was lost."""
@@ -94,10 +111,12 @@ class Losses:
 
     def _drop(self, part: PartitionId, segment_id: Uuid) -> None:
         self._seen.well(segment_id)
+        self._damaged.pop(segment_id, None)
         self._lost.get(part, {}).pop(segment_id, None)
 
     def _keep(self) -> None:
         everything = (loss for some in self._lost.values() for loss in some.values())
+        self._catalog.put(_DAMAGED, json.dumps({str(one): why for one, why in self._damaged.items()}))
         self._catalog.put(_KEY, json.dumps({str(loss.segment_id): loss.why for loss in everything}))
 
 

@@ -149,6 +149,16 @@ class SweepBucket:
 
 
 @dataclass(frozen=True, slots=True)
+class LookInto:
+    """Somebody found offsets [start, stop) damaged: read these segments, copy again what is. Answered by Looking."""
+
+    call: int
+    part: PartitionId
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
 class Ping:
     """Answered by Alive, whatever else is going on."""
 
@@ -335,6 +345,14 @@ class Ran:
 
 
 @dataclass(frozen=True, slots=True)
+class Looking:
+    """How many segments will be read."""
+
+    call: int
+    segments: int
+
+
+@dataclass(frozen=True, slots=True)
 class Swept:
     call: int
     result: SweepResult
@@ -357,6 +375,7 @@ Message = (
     | GetKeys
     | Run
     | SweepBucket
+    | LookInto
     | Ping
     | Stop
     | PartitionChanged
@@ -384,6 +403,7 @@ Message = (
     | MovedTo
     | Ran
     | Swept
+    | Looking
 )
 
 _PACKING: Packing[Message] = Packing(Message.__args__)

@@ -151,6 +151,7 @@ class Process:
             m.GetKeys: self._keys,
             m.Run: self._run,
             m.SweepBucket: self._sweep,
+            m.LookInto: self._look_into,
             m.Ping: self._ping,
             m.Stop: self._stop,
         }
@@ -213,8 +214,8 @@ class Process:
                 stop=message.stop,
                 committed=message.committed,
             )
-        except CorruptFile:
-            self._suspect(message.part)
+        except CorruptFile as error:
+            self._suspect(message.part, error.where)
             raise
         fds = list(dict.fromkeys(span.fd for span in got.spans))
         number = {fd: index for index, fd in enumerate(fds)}
@@ -222,9 +223,9 @@ class Process:
         self._slices[message.call] = got
         self._send(m.ReadDone(message.call, spans, got.aborted, got.stop), fds)
 
-    def _suspect(self, part: PartitionId) -> None:
-        """What was read of *part* is damaged or gone."""
-        self._open_tierer().retention.suspect(part)
+    def _suspect(self, part: PartitionId, key: str) -> None:
+        """What was read of *part* in the object *key* is damaged or gone."""
+        self._open_tierer().retention.suspect(part, key)
 
     async def _by_time(self, message: m.ByTime) -> m.Message:
         reader = self._open_reader()
@@ -271,6 +272,9 @@ class Process:
 
     async def _sweep(self, message: m.SweepBucket) -> m.Message:
         return m.Swept(message.call, await self._open_tierer().sweep.run(dry=message.dry))
+
+    async def _look_into(self, message: m.LookInto) -> m.Message:
+        return m.Looking(message.call, self._open_tierer().look_into(message.part, message.start, message.stop))
 
     async def _ping(self, message: m.Ping) -> m.Message:
         if self._store is None:

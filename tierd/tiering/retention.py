@@ -20,6 +20,7 @@ from tierd.tiering.publish import Publisher
 from tierd.tiering.rows import CatalogPartition, CatalogSegment
 from tierd.tiering.segments import RemoteSegment
 from tierd.tiering.state import COMMIT_WITHIN_MS, TierState
+from tierd.tiering.suspects import Suspects
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +41,7 @@ class Retention:
         self._looked_ms: dict[PartitionId, int] = {}
         """When all segments of a partition were looked at last, by the monotonic clock."""
         self._publisher = publisher
+        self._suspects = Suspects(state)
         self._compared: set[PartitionId] = set()
         """Whose local segments have been held against their copies in this run."""
 
@@ -181,6 +183,10 @@ class Retention:
         if await self._may_go():
             await self.partition(part)
 
+    async def look_now(self, part: PartitionId) -> None:
+        """Look at *part* now, not at the next tick."""
+        await self.give_up(part)
+
     async def _confirmed(self, view: PartitionView, *, everything: bool) -> list[SegmentView]:
         """What the plan releases, but only as far as a LIST has just shown the copies whole."""
         target = self._local_target(view, everything=everything)
@@ -197,6 +203,7 @@ class Retention:
         looked_ms = self._looked_ms.get(view.id)
         if looked_ms is None or now_ms - looked_ms >= DAY_MS:
             await self._look(view)
+            await self._suspects.look(view.id)
             self._looked_ms[view.id] = now_ms
 
     async def _look(self, view: PartitionView) -> None:
@@ -221,9 +228,16 @@ class Retention:
             self._state.tell(part)
         self._mend(part)
 
-    def suspect(self, part: PartitionId) -> None:
-        """A read found something missing or damaged: the next tick looks at all that the bucket has of *part*."""
+    def suspect(self, part: PartitionId, key: str) -> None:
+        """A read found the object *key* missing or damaged: the next tick looks at all that the bucket has of *part*,
+        and reads all of that segment."""
+        self._suspects.add(part, key)
         self._looked_ms.pop(part, None)
+
+    def suspect_range(self, part: PartitionId, start: int, stop: int) -> int:
+        """As `suspect`, of each segment with an offset in [start, stop); how many these are."""
+        self._looked_ms.pop(part, None)
+        return self._suspects.add_range(part, start, stop)
 
     async def _evict(self, view: PartitionView, *, everything: bool) -> Evicted:
         """Move local start behind what may go."""

@@ -285,6 +285,14 @@ class Tierer:
         else:
             task.result()
 
+    def look_into(self, part: PartitionId, start: int, stop: int) -> int:
+        """Somebody found offsets [start, stop) damaged in the bucket: these segments are read now, and copied again
+        when they are. How many they are."""
+        found = self.retention.suspect_range(part, start, stop)
+        if found:
+            self._spawn(self.retention.look_now(part))
+        return found
+
     async def publish_head(self, part: PartitionId) -> None:
         """Write the head now. Raises RemoteUnavailable when that cannot be (yet)."""
         if not await self.state.owned() or not await self.publisher.heads([part]):

@@ -85,7 +85,7 @@ class ArchiveProcess(Process):
             raise TierdError("the tierer is not configured yet")
         return self._keeper
 
-    def _suspect(self, part: PartitionId) -> None:
+    def _suspect(self, part: PartitionId, key: str) -> None:
         """The next look shows what is left of the partition."""
 
     async def close(self) -> None:

@@ -8,8 +8,10 @@ import pytest
 from broker.client import Client, batch, offsets_of
 from broker.file_tier import FileTier
 from broker.running import Running, running
+from kit.tiers import until
 from tierd.base.errors import DiskFull, RemoteUnavailable
 from tierd.base.ids import TopicPartition
+from tierd.broker import delete_records as delete_records_api
 from tierd.wire.api import ApiKey
 from tierd.wire.errors import ErrorCode
 
@@ -82,6 +84,18 @@ def test_the_answer_waits_for_the_buckets_head_but_not_for_ever(tmp_path: Path) 
         tier.fails = RemoteUnavailable
         assert delete_records(client, "t", 7, timeout_ms=50) == (ErrorCode.NONE, 7)
         assert unpublished(broker) == 7
+
+
+def test_a_head_that_a_full_disk_held_up_is_written_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delete_records_api, "_AGAIN_S", 0.01)
+    tier = FileTier(tmp_path / "bucket")
+    with running(tmp_path, tier) as broker, Client(broker.address) as client:
+        client.create("t")
+        client.produce("t", batch(10))
+        tier.fails = DiskFull
+        assert delete_records(client, "t", 7, timeout_ms=50) == (ErrorCode.NONE, 7)
+        tier.fails = None
+        until("the head is written", lambda: unpublished(broker) is None)
 
 
 def grow(client: Client, count: int, *, check: bool = False) -> int:

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from tierd.base.errors import RemoteUnavailable
+from tierd.base.errors import TierdError
 from tierd.broker.partition import Partition
 from tierd.broker.partitions import Partitions
 from tierd.broker.ports import RemoteTier
@@ -104,7 +104,7 @@ class DeleteRecords:
                 start = partition.unpublished_start
                 try:
                     await tier.publish_head(partition.id)
-                except RemoteUnavailable as error:
+                except TierdError as error:
                     log.info("log start not in the bucket yet", extra={"partition": str(partition), "why": str(error)})
                     await asyncio.sleep(_AGAIN_S)
                     continue

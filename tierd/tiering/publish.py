@@ -3,10 +3,11 @@
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
-from tierd.base.errors import TierdError
+from tierd.base.errors import DiskFull, TierdError
 from tierd.base.ids import PartitionId, TopicPartition, Uuid
 from tierd.remote.errors import ClaimLost
 from tierd.remote.heads import Head, StoredHead, update_head
@@ -50,7 +51,8 @@ class Publisher:
         """True when all of *parts* are written. The caller has just asked `owned`."""
         written = [await self._head_written(part) for part in parts]
         if any(written):
-            self._state.catalog.put(HEADS_MS, str(self._state.now_ms()))
+            with suppress(DiskFull):  # the next start looks longer then
+                self._state.catalog.put(HEADS_MS, str(self._state.now_ms()))
         return all(written)
 
     async def _head_written(self, part: PartitionId) -> bool:

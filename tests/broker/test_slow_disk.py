@@ -69,7 +69,7 @@ def test_others_are_served_while_a_thousand_partitions_are_made_and_deleted(brok
                 at = time.monotonic()
                 ask(other)
                 assert other.produce("t", batch(1)).error_code == ErrorCode.NONE
-                busy = broker.call(broker.broker.topics._changing.locked)
+                busy = broker.call(broker.partitions.changes.turn.locked)
                 slowest, asked = max(slowest, time.monotonic() - at), asked + 1
             assert done(one).error_code == ErrorCode.NONE
             assert asked > 4
@@ -189,6 +189,33 @@ def test_settings_change_on_a_registry_that_stands_still(broker: Running, monkey
         answer = one.answer(int(ApiKey.INCREMENTAL_ALTER_CONFIGS), 1)
         assert answer.responses[0].error_code == ErrorCode.NONE
     assert broker.log("t").settings.retention_ms == 86_400_000
+
+
+def test_what_the_bucket_says_of_topics_on_a_registry_that_stands_still(
+    broker: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_config, begun, go = broker.registry.set_config, threading.Event(), threading.Event()
+
+    def still(topic_id: Any, config: Any) -> None:
+        begun.set()
+        assert go.wait(60)
+        set_config(topic_id, config)
+
+    monkeypatch.setattr(broker.registry, "set_config", still)
+    with Client(broker.address) as one, Client(broker.address) as other:
+        one.create("t")
+        topic = broker.partitions.topic("t")
+        assert topic is not None
+        broker.call(lambda: broker.local.topic_is_newer(topic.id, {"retention.ms": "1000"}))
+        broker.call(lambda: broker.local.tombstone_written(topic.id))
+        assert begun.wait(60)
+        assert other.produce("t", batch(1)).error_code == ErrorCode.NONE
+        assert topic.settings.retention_ms != 1000, "the registry does not have it yet"
+        go.set()
+        broker.run(broker.partitions.changes.settle())
+        assert topic.settings.retention_ms == 1000, "in the order in which it was told"
+        assert broker.partitions.topic("t") is None
+        assert [row.id for row in broker.registry.deleted()] == [topic.id]
 
 
 def test_producer_ids_of_a_registry_that_stands_still(broker: Running, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,11 @@ def metadata(client: Client, *names: str, version: int = 12, create: bool = Fals
     return client.call(METADATA, version, topics=topics, allow_auto_topic_creation=create)
 
 
+def bury(started: Running, topic_id: Uuid) -> None:
+    started.call(lambda: started.local.tombstone_written(topic_id))
+    started.run(started.partitions.changes.settle())
+
+
 def asked(name: str, **fields: Any) -> dict[str, Any]:
     return {
         "name": name,
@@ -186,7 +191,7 @@ def test_the_bucket_hears_of_topics_and_confirms_deletions(tmp_path: Path) -> No
         assert [row.id for row in started.call(started.registry.deleted)] == [topic_id]
     with running(tmp_path, tier) as started:
         assert tier.deleted == [("t", topic_id)] * 2, "told again after a restart"
-        started.call(lambda: started.local.tombstone_written(topic_id))
+        bury(started, topic_id)
         assert started.call(started.registry.deleted) == []
 
 
@@ -196,11 +201,11 @@ def test_a_topic_that_the_bucket_knows_as_deleted_goes(tmp_path: Path) -> None:
     with running(tmp_path, tier) as started, Client(started.address) as client:
         topic_id = Uuid(client.create("t").topic_id.bytes)
         client.produce("t", batch())
-        started.call(lambda: started.local.tombstone_written(topic_id))
+        bury(started, topic_id)
         assert metadata(client).topics == ()
         assert TopicPartition("t", 0) not in started.directories[0].logs
         assert tier.deleted == [("t", topic_id)]
-        started.call(lambda: started.local.tombstone_written(topic_id))  # the tierer confirms it
+        bury(started, topic_id)  # the tierer confirms it
         assert started.call(started.registry.deleted) == []
         assert Uuid(client.create("t").topic_id.bytes) != topic_id
 

@@ -66,7 +66,7 @@ class Broker:
     async def start(self) -> tuple[str, int]:
         """Listen; give the real address of the first listener. Raises StartRefused when one is taken."""
         parts = self.parts
-        self.topics.resume()
+        await self.topics.resume()
         address = self.listeners.open(self.server)
         self.housekeeping_task = asyncio.create_task(self.housekeeping.run())
         self.partitions.outages.watch(asyncio.get_running_loop().call_soon_threadsafe, self._directory_failed)

@@ -98,30 +98,46 @@ class LocalLog:
                 pause_s = min(2 * pause_s, LAST_AGAIN_S)
 
     def topic_is_newer(self, topic_id: Uuid, config: Mapping[str, str]) -> None:
-        topic = self._partitions.topic_by_id(topic_id)
-        if topic is None:
-            return
-        facts = {"topic": topic.name, "registry": topic.row.config, "bucket": config}
-        try:
-            self._partitions.defaults.resolve(topic.name, config, adopted=topic.row.adopted)
-            self._partitions.registry.set_config(topic_id, config)
-            self._partitions.configure(topic, config, self.tier)
-        except TopicConfigError as error:
-            log.error("the bucket has newer settings of a topic, but they are not right", extra={**facts, "why": error})
-        else:
-            log.warning("the state directory has older settings of a topic than the bucket: those count", extra=facts)
+        """`Partitions.changes` has it done when it is settled."""
+        self._partitions.changes.begin("newer settings of a topic", self._take_newer(topic_id, config))
+
+    async def _take_newer(self, topic_id: Uuid, config: Mapping[str, str]) -> None:
+        partitions = self._partitions
+        async with partitions.changes.turn:
+            topic = partitions.topic_by_id(topic_id)
+            if topic is None:
+                return
+            facts = {"topic": topic.name, "registry": topic.row.config, "bucket": config}
+            try:
+                partitions.defaults.resolve(topic.name, config, adopted=topic.row.adopted)
+                await partitions.changes.in_thread(partitions.registry.set_config, topic_id, config)
+                partitions.configure(topic, config, self.tier)
+            except TopicConfigError as error:
+                facts["why"] = str(error)
+                log.error("the bucket has newer settings of a topic, but they are not right", extra=facts)
+            else:
+                log.warning(
+                    "the state directory has older settings of a topic than the bucket: those count", extra=facts
+                )
 
     def tombstone_written(self, topic_id: Uuid) -> None:
-        topic = self._partitions.topic_by_id(topic_id)
-        if topic is None:
-            self._partitions.registry.forget(topic_id)
-            return
-        log.warning(
-            "the bucket says that the topic was deleted, so it is; the state directory is older than that",
-            extra={"topic": topic.name, "topic_id": str(topic_id)},
-        )
-        deleted_ms = self._clock.now_ms()
-        self._partitions.registry.mark_deleted(topic_id, deleted_ms)
-        self._partitions.remove(topic)
-        if self.tier is not None:  # it answers with the tombstone again
-            self.tier.topic_deleted(topic.name, topic_id, topic.row.partitions, deleted_ms)
+        """`Partitions.changes` has it done when it is settled."""
+        self._partitions.changes.begin("a deletion that the bucket knows of", self._bury(topic_id))
+
+    async def _bury(self, topic_id: Uuid) -> None:
+        partitions, registry = self._partitions, self._partitions.registry
+        in_thread = partitions.changes.in_thread
+        async with partitions.changes.turn:
+            topic = partitions.topic_by_id(topic_id)
+            if topic is None:
+                await in_thread(registry.forget, topic_id)
+                return
+            log.warning(
+                "the bucket says that the topic was deleted, so it is; the state directory is older than that",
+                extra={"topic": topic.name, "topic_id": str(topic_id)},
+            )
+            deleted_ms = self._clock.now_ms()
+            await in_thread(registry.mark_deleted, topic_id, deleted_ms)
+            await in_thread(registry.unplace, await in_thread(partitions.withdraw(topic).run))
+            if self.tier is not None:  # it answers with the tombstone again
+                self.tier.topic_deleted(topic.name, topic_id, topic.row.partitions, deleted_ms)

@@ -12,6 +12,7 @@ from tierd.base.clock import Clock
 from tierd.base.errors import CorruptFile, DiskFull, RemoteUnavailable, StartRefused, TierdError
 from tierd.base.ids import PartitionId, TopicPartition, Uuid
 from tierd.broker.adopting import listed, refuse_copies, refuse_strangers, say_what_is_missing, without_id
+from tierd.broker.changes import Changes
 from tierd.broker.error_map import code_of
 from tierd.broker.homes import Home, Homes, Offline
 from tierd.broker.making import Making, Removal, make_log, removal
@@ -91,6 +92,7 @@ class Partitions:
         self._known_starts: set[TopicPartition] = set()
         self.waiting: set[PartitionId] = set()
         """Those that take no appends yet: only the bucket, which has not answered, knows where they go on."""
+        self.changes = Changes()
         self._beginning = asyncio.Lock()
         """No partition begins twice: `begin` still runs when the claim comes that ends a wait."""
         self.generation = 0
@@ -344,10 +346,6 @@ class Partitions:
         for number in topic.offline:
             self.outages.forget(PartitionId(topic.id, number))
         return removal(gone)
-
-    def remove(self, topic: Topic) -> None:
-        """Take a topic away and rename its directories; the files go later (`LogDirectory.purge`)."""
-        self.registry.unplace(self.withdraw(topic).run())
 
     def note(self, partition: Partition, error: BaseException) -> None:
         """Work on *partition*'s files met *error*: when that is the disk's, its directory goes offline."""

@@ -3,15 +3,12 @@
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TypeVar
 
 from tierd.base.clock import Clock
 from tierd.base.errors import DiskFull, TierdError
 from tierd.base.ids import ID_BYTES, PartitionId, Uuid
-from tierd.broker.ongoing import Ongoing
 from tierd.broker.partitions import Partitions, Topic
 from tierd.broker.ports import RemoteTier
 from tierd.broker.registry import TopicRow
@@ -26,8 +23,6 @@ log = logging.getLogger(__name__)
 
 _A_TURN = 64
 """Partitions made side by side, and then served."""
-_THREADS = 4
-_T = TypeVar("_T")
 
 
 class TopicRefused(TierdError):
@@ -46,17 +41,15 @@ class Topics:
         self._partitions = partitions
         self._tier = tier
         self._clock = clock
-        self._changing = asyncio.Lock()
-        self._threads = ThreadPoolExecutor(_THREADS, "topics")
-        self._ongoing = Ongoing()
+        self._changes = partitions.changes
 
-    def resume(self) -> None:
+    async def resume(self) -> None:
         """Tell the bucket's side of every topic and of deletions that it has not yet confirmed."""
         registry = self._partitions.registry
         for topic in self._partitions.topics():
             self._tell(topic)
-        for row in registry.deleted():
-            self._tell_deleted(row)
+        for row in await self._changes.in_thread(registry.deleted):
+            await self._tell_deleted(row)
 
     def check(self, name: str, partitions: int, config: Mapping[str, str]) -> dict[str, str]:
         """Whether the topic may be made; give its settings in Kafka's form. Raises TopicRefused."""
@@ -81,11 +74,11 @@ class Topics:
 
     async def create(self, name: str, partitions: int, config: Mapping[str, str]) -> Topic:
         """Make the topic. Raises TopicRefused, DiskFull or OSError; then nothing of it stays."""
-        return await self._ongoing.whole(self._create(name, partitions, config))
+        return await self._changes.whole(self._create(name, partitions, config))
 
     async def _create(self, name: str, partitions: int, config: Mapping[str, str]) -> Topic:
         registry = self._partitions.registry
-        async with self._changing:
+        async with self._changes.turn:
             checked = self.check(name, partitions, config)
             row = TopicRow(
                 id=_new_id(),
@@ -94,14 +87,14 @@ class Topics:
                 created_ms=self._clock.now_ms(),
                 config=checked,
             )
-            await self._in_thread(registry.add, row)
+            await self._changes.in_thread(registry.add, row)
             topic = self._partitions.add(row)
             try:
                 await self._make(topic, range(partitions))
             except (DiskFull, OSError):
                 await self._remove(topic)
-                await self._in_thread(registry.mark_deleted, row.id, self._clock.now_ms())
-                await self._in_thread(registry.forget, row.id)
+                await self._changes.in_thread(registry.mark_deleted, row.id, self._clock.now_ms())
+                await self._changes.in_thread(registry.forget, row.id)
                 raise
             self._tell(topic)
             log.info("topic created", extra={"topic": name, "topic_id": str(row.id), "partitions": partitions})
@@ -112,12 +105,12 @@ class Topics:
         registry, homes = self._partitions.registry, self._partitions.homes
         for at in range(0, len(numbers), _A_TURN):
             jobs = self._partitions.making(topic, numbers[at : at + _A_TURN])
-            done = await asyncio.gather(*(self._in_thread(job.run) for job in jobs), return_exceptions=True)
+            done = await asyncio.gather(*(self._changes.in_thread(job.run) for job in jobs), return_exceptions=True)
             made = [one for one in done if isinstance(one, Log)]
             failed = [one for one in done if isinstance(one, BaseException)]
             places = {PartitionId(topic.id, one.name.partition): homes.of(one).id or "" for one in made}
             try:
-                await self._in_thread(registry.place, places)
+                await self._changes.in_thread(registry.place, places)
             finally:
                 self._partitions.made(topic, made, self._tier)
             if self._partitions.topic(topic.name) is not topic:
@@ -127,16 +120,12 @@ class Topics:
                 raise failed[0]
 
     async def _remove(self, topic: Topic) -> None:
-        gone = await self._in_thread(self._partitions.withdraw(topic).run)
-        await self._in_thread(self._partitions.registry.unplace, gone)
-
-    async def _in_thread(self, work: Callable[..., _T], *args: object) -> _T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work, *args)
+        gone = await self._changes.in_thread(self._partitions.withdraw(topic).run)
+        await self._changes.in_thread(self._partitions.registry.unplace, gone)
 
     async def close(self) -> None:
         """Finish what is under way."""
-        await self._ongoing.settle()
-        self._threads.shutdown()
+        await self._changes.close()
 
     async def ensure(self, name: str, partitions: int, config: Mapping[str, str] | None = None) -> Topic:
         """The topic, made when it is not there. Raises as `create`."""
@@ -156,27 +145,27 @@ class Topics:
         if is_internal(topic.name):
             raise TopicRefused(ErrorCode.INVALID_REQUEST, f"{topic.name} is the broker's own and cannot be deleted")
         _refuse_read_only(topic)
-        await self._ongoing.whole(self._delete(topic))
+        await self._changes.whole(self._delete(topic))
 
     async def _delete(self, topic: Topic) -> None:
         registry = self._partitions.registry
-        async with self._changing:
+        async with self._changes.turn:
             if self._partitions.topic(topic.name) is not topic:
                 raise TopicRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{topic.name}' is deleted already.")
             now_ms = self._clock.now_ms()
-            await self._in_thread(registry.mark_deleted, topic.id, now_ms)
+            await self._changes.in_thread(registry.mark_deleted, topic.id, now_ms)
             await self._remove(topic)
-            for row in await self._in_thread(registry.deleted):
+            for row in await self._changes.in_thread(registry.deleted):
                 if row.id == topic.id:
-                    self._tell_deleted(row)
+                    await self._tell_deleted(row)
             log.info("topic deleted", extra={"topic": topic.name, "topic_id": str(topic.id)})
 
     async def grow(self, name: str, partitions: int, *, check_only: bool = False) -> None:
         """Give the topic more partitions. Raises TopicRefused, DiskFull or OSError; made ones stay then."""
-        await self._ongoing.whole(self._grow(name, partitions, check_only))
+        await self._changes.whole(self._grow(name, partitions, check_only))
 
     async def _grow(self, name: str, partitions: int, check_only: bool) -> None:
-        async with self._changing:
+        async with self._changes.turn:
             topic = self._partitions.topic(name)
             if topic is None:
                 raise TopicRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
@@ -187,7 +176,7 @@ class Topics:
             if check_only:
                 return
             # The registry first: a start after a crash makes the partitions that are missing.
-            await self._in_thread(self._partitions.registry.set_partitions, topic.id, partitions)
+            await self._changes.in_thread(self._partitions.registry.set_partitions, topic.id, partitions)
             topic.row = replace(topic.row, partitions=partitions)
             await self._make(topic, numbers)
             self._tell(topic)
@@ -195,10 +184,10 @@ class Topics:
 
     async def reconfigure(self, topic: Topic, config: Mapping[str, str], *, check_only: bool = False) -> None:
         """Make *config* all that a client has set for the topic. Raises TopicRefused, DiskFull, OSError."""
-        await self._ongoing.whole(self._reconfigure(topic, config, check_only))
+        await self._changes.whole(self._reconfigure(topic, config, check_only))
 
     async def _reconfigure(self, topic: Topic, config: Mapping[str, str], check_only: bool) -> None:
-        async with self._changing:
+        async with self._changes.turn:
             if self._partitions.topic(topic.name) is not topic:
                 raise TopicRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{topic.name}' was deleted.")
             _refuse_read_only(topic)
@@ -210,12 +199,7 @@ class Topics:
             self._refuse_untiering(topic, checked)
             if check_only:
                 return
-            row = None
-            while topic.row is not row:  # again when the bucket's settings have come in between
-                row = topic.row
-                await self._in_thread(self._partitions.registry.set_config, topic.id, checked)
-            if self._partitions.topic(topic.name) is not topic:
-                raise TopicRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{topic.name}' was deleted meanwhile.")
+            await self._changes.in_thread(self._partitions.registry.set_config, topic.id, checked)
             self._partitions.configure(topic, checked, self._tier)
             self._tell(topic)
             log.info("settings changed", extra={"topic": topic.name, "config": checked})
@@ -235,10 +219,10 @@ class Topics:
             row = topic.row
             self._tier.topic_changed(row.name, row.id, row.partitions, dict(row.config), row.created_ms)
 
-    def _tell_deleted(self, row: TopicRow) -> None:
+    async def _tell_deleted(self, row: TopicRow) -> None:
         """With a bucket the id stays until the tombstone is there (`LocalTier.tombstone_written`)."""
         if self._tier is None:
-            self._partitions.registry.forget(row.id)
+            await self._changes.in_thread(self._partitions.registry.forget, row.id)
         else:
             assert row.deleted_ms is not None
             self._tier.topic_deleted(row.name, row.id, row.partitions, row.deleted_ms)

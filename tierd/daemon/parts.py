@@ -180,6 +180,7 @@ async def assemble(opened: Opened, *, recover: bool) -> tuple[Broker, TierLink |
     state.remember_epoch(registry, report.claim.epoch)
     state.remember_archive(registry, report.archive_id)
     try:
+        await partitions.changes.settle()  # what the bucket has said of topics counts where they begin
         await partitions.begin(report.claim.epoch, report.remotes, link, waiting=report.waiting, outside=report.outside)
     except BaseException:
         await link.close()

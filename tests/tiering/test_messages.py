@@ -33,14 +33,14 @@ from tierd.remote.view import (
 from tierd.storage.view import AbortedTxn, Seed, TimestampOffset
 from tierd.tiering import messages as m
 from tierd.tiering.options import Identity, OpenRequest, TiererOptions, TopicState
-from tierd.tiering.rotation import KeyUse
 from tierd.tiering.sweep import SweepResult, SweptRow
-from tierd.tiering.verbs import Outcome, VerbProgress, VerbResult, VerbRow
+from tierd.tiering.verbs import KeyUse, Outcome, VerbProgress, VerbResult, VerbRow
 
 PART = PartitionId(Uuid(bytes(range(16))), 7)
 CLAIM = Claim(state=ClaimState.HELD, epoch=3, detail="x")
 REMOTE = RemotePartition(id=PART, start=1, copied_to=None, log_start=2, size_bytes=3, leader_epoch=4)
 TOPIC = TopicState(topic="t", topic_id=PART.topic_id, partitions=2, config={"a": "b"}, created_ms=1, deleted_ms=None)
+KEY = KeyUse(key_id="k", file=None, active=True, segments=1, bytes=2)
 WAITING = Waiting("pinned", "producer 7")
 PARTS = (ArchivedPartition(remote=REMOTE, log_start=1, readable_to=2, log_end=3, epochs=(EpochStart(4, 1),)),)
 ARCHIVED = ArchivedTopic(name="t", topic_id=PART.topic_id, created_ms=5, config={"a": "b"}, partitions=PARTS)
@@ -71,8 +71,6 @@ def samples() -> list[m.Message]:
         m.AskWhole(3, PART, 5, 7),
         m.Whole(3, True),
         m.GetStatus(3),
-        m.GetKeys(3),
-        m.KeysFound(3, (KeyUse(key_id="k", file=None, active=True, segments=1, bytes=2),)),
         m.Run(3, "copy", True, None, False),
         m.LookInto(3, PART, 4, 5),
         m.Looking(3, 1),
@@ -101,7 +99,7 @@ def samples() -> list[m.Message]:
         m.SeedFound(3, Seed(b"\0\xff", b"0\n0\n")),
         m.StatusFound(3, (RemoteStatus(remote=REMOTE, oldest_uncopied_ms=None, waiting=WAITING),)),
         m.MovedTo(3, 4),
-        m.Ran(3, VerbResult(outcome=Outcome.PINNED, left=(VerbRow(PART, "t", 4, WAITING),))),
+        m.Ran(3, VerbResult(outcome=Outcome.PINNED, left=(VerbRow(PART, "t", 4, WAITING),), keys=(KEY,))),
         m.OpenArchive(3),
         m.NextArchive(3),
         m.ArchiveOpened(3, (ARCHIVED,)),

@@ -24,10 +24,9 @@ from tierd.tiering import messages as m
 from tierd.tiering.heartbeat import Heartbeat, Patience
 from tierd.tiering.options import Identity, OpenReport, OpenRequest, TiererOptions, TopicState
 from tierd.tiering.ports import LocalTier
-from tierd.tiering.rotation import KeyUse
 from tierd.tiering.state import UNCLAIMED
 from tierd.tiering.told import Told
-from tierd.tiering.verbs import VerbProgress, VerbResult
+from tierd.tiering.verbs import KeyUse, VerbProgress, VerbResult
 
 log = logging.getLogger(__name__)
 
@@ -363,9 +362,7 @@ class TierLink:
 
     async def keys(self) -> tuple[KeyUse, ...]:
         """`tierd keys list`."""
-        self._must_be_ready()
-        found: tuple[KeyUse, ...] = (await self._ask(m.GetKeys)).keys
-        return found
+        return (await self._run("keys", True, None, _no_report)).keys
 
     async def evict(self, *, report: Report = _no_report) -> VerbResult:
         """`tierd evict`."""

@@ -12,7 +12,6 @@ from tierd.ipc.packing import Packing
 from tierd.remote.view import ArchivedTopic, Claim, RemotePartition, RemoteStatus
 from tierd.storage.view import AbortedTxn, PartitionView, Seed, TimestampOffset
 from tierd.tiering.options import OpenRequest, TiererOptions, TopicState
-from tierd.tiering.rotation import KeyUse
 from tierd.tiering.sweep import SweepResult
 from tierd.tiering.verbs import VerbProgress, VerbResult
 
@@ -121,16 +120,9 @@ class GetStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class GetKeys:
-    """Answered by KeysFound."""
-
-    call: int
-
-
-@dataclass(frozen=True, slots=True)
 class Run:
     """The verb `copy`, `evict` or `rotate`; Progress notices, then Ran. *dry*: only what it would do, with *roll* as if
-    the active segments had been closed."""
+    the active segments had been closed. `keys`: which are in use."""
 
     call: int
     verb: str
@@ -321,12 +313,6 @@ class SeedFound:
 
 
 @dataclass(frozen=True, slots=True)
-class KeysFound:
-    call: int
-    keys: tuple[KeyUse, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class StatusFound:
     call: int
     rows: tuple[RemoteStatus, ...]
@@ -372,7 +358,6 @@ Message = (
     | AskWhole
     | Whole
     | GetStatus
-    | GetKeys
     | Run
     | SweepBucket
     | LookInto
@@ -398,7 +383,6 @@ Message = (
     | ReadDone
     | TimeFound
     | SeedFound
-    | KeysFound
     | StatusFound
     | MovedTo
     | Ran

@@ -33,7 +33,7 @@ from tierd.tiering.options import TiererOptions
 from tierd.tiering.reader import ReaderOptions, RemoteReader
 from tierd.tiering.segments import RemoteReads
 from tierd.tiering.tierer import Tierer
-from tierd.tiering.verbs import VerbProgress
+from tierd.tiering.verbs import Outcome, VerbProgress, VerbResult
 
 log = logging.getLogger(__name__)
 
@@ -148,7 +148,6 @@ class Process:
             m.Hold: self._hold,
             m.AskWhole: self._whole,
             m.GetStatus: self._status,
-            m.GetKeys: self._keys,
             m.Run: self._run,
             m.SweepBucket: self._sweep,
             m.LookInto: self._look_into,
@@ -254,14 +253,13 @@ class Process:
     async def _status(self, message: m.GetStatus) -> m.Message:
         return m.StatusFound(message.call, tuple(self._open_tierer().status()))
 
-    async def _keys(self, message: m.GetKeys) -> m.Message:
-        return m.KeysFound(message.call, self._open_tierer().rotation.uses())
-
     async def _run(self, message: m.Run) -> m.Message:
         def report(progress: VerbProgress) -> None:
             self._send(m.Progress(message.call, progress))
 
         verbs, rotation = self._open_tierer().verbs, self._open_tierer().rotation
+        if message.verb == "keys":
+            return m.Ran(message.call, VerbResult(outcome=Outcome.DONE, keys=rotation.uses()))
         if message.verb == "rotate":
             return m.Ran(message.call, await (rotation.plan() if message.dry else rotation.rotate(report)))
         if message.dry:

@@ -7,7 +7,6 @@ was done is done: a rotation that was broken off goes on with what is left.
 import asyncio
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 
@@ -17,26 +16,12 @@ from tierd.remote.errors import NotFound, PreconditionFailed
 from tierd.remote.manifest import parse_manifest, with_data_key
 from tierd.tiering.rows import CatalogSegment
 from tierd.tiering.state import COMMIT_WITHIN_MS, TierState
-from tierd.tiering.verbs import Outcome, PlannedRow, Report, VerbProgress, VerbResult, unclaimed
+from tierd.tiering.verbs import KeyUse, Outcome, PlannedRow, Report, VerbProgress, VerbResult, unclaimed
 
 log = logging.getLogger(__name__)
 
 _AT_A_TIME = 16
 _TRIES = 3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyUse:
-    """One key, and what is encrypted under it."""
-
-    key_id: str
-    file: str | None
-    """None: the ring lacks it."""
-    active: bool
-    """New segments are encrypted under it."""
-    segments: int
-    bytes: int
-    """Of their `.log` objects."""
 
 
 class Rotation:

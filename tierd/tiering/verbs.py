@@ -69,6 +69,20 @@ class PlannedRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeyUse:
+    """One key, and what is encrypted under it."""
+
+    key_id: str
+    file: str | None
+    """None: the ring lacks it."""
+    active: bool
+    """New segments are encrypted under it."""
+    segments: int
+    bytes: int
+    """Of their `.log` objects."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class VerbResult:
     outcome: Outcome
     detail: str = ""
@@ -78,6 +92,8 @@ class VerbResult:
     left: tuple[VerbRow, ...] = ()
     planned: tuple[PlannedRow, ...] = ()
     """Of a dry run; `segments` and `bytes` are its sums then."""
+    keys: tuple[KeyUse, ...] = ()
+    """Of `keys` alone."""
 
 
 Report = Callable[[VerbProgress], None]

@@ -133,7 +133,9 @@ def _of_groups(parts: Parts, advertised: Advertised) -> _Handlers:
     coordinator, topic_ids = parts.coordinator, parts.topic_ids
     node = OneNode(parts.settings.node_id, advertised)
     table = {
-        **GroupHandlers(coordinator, topic_ids, node, verifier=parts.transactions).table(),
+        **GroupHandlers(
+            coordinator, topic_ids, node, verifier=parts.transactions, send_away=parts.consumer_groups.send_away
+        ).table(),
         **ConsumerHandlers(coordinator, parts.consumer_groups, topic_ids, sees=_sees(parts)).table(),
         **GroupAdmin(coordinator, topic_ids).table(),
     }

@@ -38,14 +38,15 @@ class Rig:
         self.nodes = FakeNodes()
         self.coordinator = Coordinator(self.log, self.clock, limits=limits)
         ids = self._ids = itertools.count(1)
+        self.consumers = ConsumerGroups(self.coordinator, self.topics)
         handlers = GroupHandlers(
             self.coordinator,
             self.topics,
             self.nodes,
             verifier=verifier or OneTransaction(),
+            send_away=self.consumers.send_away,
             new_id=lambda: f"id{next(ids)}",
         )
-        self.consumers = ConsumerGroups(self.coordinator, self.topics)
         consumers = ConsumerHandlers(self.coordinator, self.consumers, self.topics, new_id=lambda: f"id{next(ids)}")
         admin = GroupAdmin(self.coordinator, self.topics)
         self._table = {**handlers.table(), **consumers.table(), **admin.table()}

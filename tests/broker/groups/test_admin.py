@@ -1,5 +1,6 @@
 """ListGroups, DescribeGroups, DeleteGroups, OffsetDelete."""
 
+import asyncio
 import struct
 from typing import Any
 
@@ -134,6 +135,11 @@ def test_a_group_is_described_in_each_state(version: int) -> None:
         assert (stable.group_state, stable.protocol_type, stable.protocol_data) == ("Stable", "consumer", "range")
         (member,) = stable.members
         assert (member.client_id, member.member_metadata, member.member_assignment) == ("cc", b"meta", b"work")
+        second = asyncio.create_task(rig.ask(ApiKey.JOIN_GROUP, 3, join(3), "cc"))
+        while (moving := await described(rig, "g", version)).group_state == "Stable":
+            await asyncio.sleep(0)
+        assert [row.member_assignment for row in moving.members] == [b"work", b""], "what they read still"
+        second.cancel()
         rig.coordinator.close()
 
     run(scenario())

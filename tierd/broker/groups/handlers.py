@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 Fields = dict[str, object]
 Handler = Callable[[RequestHeader, Any], Awaitable[Mapping[str, object]]]
 
+_Found = tuple[Shard, Group] | ErrorCode
 _Answer = TypeVar("_Answer", JoinAnswer, SyncAnswer)
 
 _GROUP, _TRANSACTION = 0, 1
@@ -43,11 +44,13 @@ class GroupHandlers:
         nodes: Nodes,
         *,
         verifier: Verifier,
+        send_away: Callable[[Shard, str, str, str | None], ErrorCode],
         new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
     ) -> None:
         self._coordinator = coordinator
         self._nodes = nodes
         self._new_id = new_id
+        self._send_away = send_away
         self._offsets = OffsetHandlers(coordinator, topics)
         self._txn_offsets = TxnOffsets(coordinator, self._offsets, verifier)
 
@@ -171,7 +174,7 @@ class GroupHandlers:
             self._coordinator.arm(shard, group)
             raise
 
-    async def _find(self, group_id: str) -> tuple[Shard, Group] | ErrorCode:
+    async def _find(self, group_id: str) -> _Found:
         """The group, or why there is none."""
         if not group_id:
             return ErrorCode.INVALID_GROUP_ID
@@ -220,15 +223,18 @@ class GroupHandlers:
 
     async def leave_group(self, header: RequestHeader, request: Any) -> Fields:
         """Before version 3 one member leaves and the answer is its error; then many, each with its own."""
-        found = await self._find(request.group_id)
+        found: _Found | Shard = await self._find(request.group_id)
+        if found is ErrorCode.UNKNOWN_MEMBER_ID:
+            shard = await self._coordinator.shard(request.group_id)
+            found = shard if request.group_id in shard.consumers else found
         if header.version < 3:
             leaving = [(request.member_id, None)]
         elif isinstance(found, ErrorCode) and found is not ErrorCode.UNKNOWN_MEMBER_ID:
             return {"error_code": found}
         else:
             leaving = [(member.member_id, member.group_instance_id) for member in request.members]
-        errors = [self._leave(found, *member) async for member in in_turns(leaving, _A_TURN)]
-        if not isinstance(found, ErrorCode):
+        errors = [self._leave(found, request.group_id, *member) async for member in in_turns(leaving, _A_TURN)]
+        if isinstance(found, tuple):
             self._coordinator.recount(found[1])
         if header.version < 3:
             return {"error_code": errors[0]}
@@ -238,9 +244,12 @@ class GroupHandlers:
         ]
         return {"error_code": ErrorCode.NONE, "members": members}
 
-    def _leave(self, found: tuple[Shard, Group] | ErrorCode, member_id: str, instance_id: str | None) -> ErrorCode:
+    def _leave(self, found: _Found | Shard, group_id: str, member_id: str, instance_id: str | None) -> ErrorCode:
         if isinstance(found, ErrorCode):
             return found
+        if isinstance(found, Shard):
+            gone = group_id not in found.consumers
+            return ErrorCode.UNKNOWN_MEMBER_ID if gone else self._send_away(found, group_id, member_id, instance_id)
         shard, group = found
         error, actions = group.leave(member_id, instance_id, self._coordinator.now_ms())
         self._coordinator.act(shard, group, actions)

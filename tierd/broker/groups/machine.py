@@ -305,7 +305,8 @@ class Group(Roster):
         if self.state is not State.PREPARING:
             was_empty = self.state is State.EMPTY
             for member in self.members.values():
-                member.assignment = b""
+                if self.state is State.COMPLETING:
+                    member.assignment = b""  # else what it reads still, for who has the group described
                 if member.sync is not None:
                     self._reply(member.sync, SyncAnswer(error=ErrorCode.REBALANCE_IN_PROGRESS))
                     member.sync = None

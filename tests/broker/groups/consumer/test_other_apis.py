@@ -145,3 +145,26 @@ def test_offsets_expire_after_the_group_is_left() -> None:
         assert await listed(rig) == await listed(rig.restart()) == {}
 
     run(scenario())
+
+
+def test_an_administrator_sends_members_away() -> None:
+    async def scenario() -> None:
+        rig = Rig()
+        one, two = Consumer(rig, "one", "t1"), Consumer(rig, "two", "t1", instance_id="i")
+        await one.beat()
+        await two.beat()
+        for member_id, instance_id, error in (
+            ("three", None, ErrorCode.UNKNOWN_MEMBER_ID),
+            ("", "other", ErrorCode.UNKNOWN_MEMBER_ID),
+            ("one", "i", ErrorCode.FENCED_INSTANCE_ID),
+            ("one", None, ErrorCode.NONE),
+            ("", "i", ErrorCode.NONE),
+        ):
+            who = {"member_id": member_id, "group_instance_id": instance_id, "reason": None}
+            answer = await rig.ask(ApiKey.LEAVE_GROUP, 5, request(ApiKey.LEAVE_GROUP, 5, group_id="g", members=[who]))
+            assert [row.error_code for row in answer.members] == [error]
+        assert (await shown(rig)).group_state == "Empty"
+        assert await one.error() == ErrorCode.UNKNOWN_MEMBER_ID
+        rig.close()
+
+    run(scenario())

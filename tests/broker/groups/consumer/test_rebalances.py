@@ -18,6 +18,8 @@ def test_a_second_member_waits_until_the_first_has_given_up() -> None:
         before = dict(one.reads)
         told = await one.beat(obey=False)
         assert (told.member_epoch, len(named(rig, told.assignment)["t1"])) == (1, 2)
+        first, _ = (await shown(rig)).members
+        assert named(rig, first.assignment) == before, "it is shown with what it has not given up yet"
         await two.beat()
         assert two.reads == {}, "the first still reads it"
         one.reads = before

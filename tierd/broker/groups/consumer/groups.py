@@ -55,6 +55,21 @@ class ConsumerGroups:
             raise Refused(ErrorCode.POLICY_VIOLATION, str(error)) from error
         return None
 
+    def send_away(self, shard: Shard, group_id: str, member_id: str, instance_id: str | None) -> ErrorCode:
+        """What an administrator does with LeaveGroup, who may name a static member by its instance alone."""
+        group = shard.consumers[group_id]
+        static = None if instance_id is None else group.state.by_instance(instance_id)
+        member = static if instance_id is not None else group.state.members.get(member_id)
+        if member is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if member_id not in ("", member.id):
+            return ErrorCode.FENCED_INSTANCE_ID
+        try:
+            self._become(shard, group, group.without({member.id}))
+        except NotReady:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return ErrorCode.NONE
+
     def _hear(self, shard: Shard, group_id: str, beat: Beat, sees: Callable[[str], bool]) -> Heard:
         group = self._joinable(shard, group_id) if beat.epoch == JOINING else self._known(shard, group_id)
         now_ms = self._coordinator.now_ms()

@@ -116,7 +116,7 @@ class ConsumerHandlers:
             "client_host": member.client_host,
             "subscribed_topic_names": sorted(member.topics),
             "subscribed_topic_regex": member.pattern,
-            "assignment": {"topic_partitions": self._named(member.assigned)},
+            "assignment": {"topic_partitions": self._named(member.assigned | member.revoking)},
             "target_assignment": {"topic_partitions": self._named(target)},
             "member_type": _CONSUMER_MEMBER,
         }

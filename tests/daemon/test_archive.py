@@ -1,6 +1,7 @@
 """Recorded buckets of Kafka and Aiven's plugin, served read-only over a socket."""
 
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -273,6 +274,16 @@ def test_new_segments_reach_who_waits_for_them(tmp_path: Path) -> None:
         moved(bucket, tmp_path / "gone", f"{0:020d}-*")
         until("log start", lambda: other.list_offsets("plain", -2).offset == 60)
         assert other.fetch("plain", 0).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_objects_that_were_put_there_once_more_are_read_on(tmp_path: Path) -> None:
+    """A copy of the bucket has other ETags than those with which reads ask for its objects."""
+    bucket = aiven_bucket(tmp_path / "bucket", "plain")
+    with serving(bucket, tmp_path / "state", **OFTEN) as archive, Client(archive.address) as client:
+        assert fetched(client, "plain", 0)
+        for path in (*bucket.rglob("*.log"), *bucket.rglob("*.indexes")):
+            os.utime(path, (1, 1))
+        assert read_on(client, "plain", PLAIN_END) == local("plain", "plain", PLAIN_END)
 
 
 def test_a_newer_topic_takes_the_name_while_it_is_served(tmp_path: Path) -> None:

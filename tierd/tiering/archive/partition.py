@@ -72,7 +72,8 @@ class PartitionLook:
             row = known.get(segment_id)
             if row is not None and fault(row, sizes) is not None:
                 continue
-            row = row or row_of(self.bucket.store, self.bucket.keys, found, named)
+            if row is None or _is_written_anew(row, found):
+                row = row_of(self.bucket.store, self.bucket.keys, found, named)
             if row is not None:
                 rows[segment_id] = row
         if head is not None:
@@ -135,6 +136,7 @@ class PartitionLook:
         seen = {key: row for key, row in known.items() if row.state is CopyState.COPY_FINISHED}
         hidden = [row for key, row in known.items() if key not in seen and (key in wanted or key not in rows)]
         leaving = [row for key, row in seen.items() if key not in wanted]
+        anew = [row for row in counting if (old := seen.get(row.remote.segment_id)) and old.remote != row.remote]
         aside = [row for key, row in rows.items() if key not in wanted and key not in known]
         if leaving or aside:
             self.catalog.deleting(*leaving, *aside)
@@ -142,11 +144,11 @@ class PartitionLook:
         if over:
             self.catalog.deleted(*over)
         new = [row for row in counting if row.remote.segment_id not in seen]
-        if new:
-            self.catalog.finished(*new)
+        if new or anew:
+            self.catalog.finished(*new, *anew)
         end = max((row.remote.next_base for row in seen.values()), default=0)
         early = any(row.remote.base < end for row in new)
-        return tuple(row.remote.segment_id for row in leaving), bool(leaving) or early
+        return tuple(row.remote.segment_id for row in (*leaving, *anew)), bool(leaving) or early
 
     def _end(self, broken: Sequence[Found], counting: Sequence[CatalogSegment], head: Head | None) -> int:
         """The copied end: behind the last segment that was ever committed, also when its data is gone."""
@@ -165,6 +167,12 @@ class PartitionLook:
         except (NotFound, CorruptFile) as error:
             log.warning("a manifest says nothing: %s", error)
             return 0
+
+
+def _is_written_anew(row: CatalogSegment, found: Found) -> bool:
+    """Whether somebody has put its objects there once more, as a copy of the whole bucket does."""
+    log_info, indexes = found.objects[ObjectKind.LOG], found.objects[ObjectKind.INDEXES]
+    return (row.remote.log_etag or "", row.remote.indexes_etag or "") != (log_info.etag, indexes.etag)
 
 
 def _shown(

@@ -88,10 +88,10 @@ class Two:
 
     async def move(self, moves: Moves | None = None) -> None:
         moves = moves or Inline(self.partitions, None, swap_bytes=300)
-        moves.resume()
+        await moves.resume()
         if not list(moves):
             here = self.partitions.homes.of(self.partition.log)
-            moves.begin(self.partition, next(home for home in self.partitions.homes if home is not here))
+            await moves.begin(self.partition, next(home for home in self.partitions.homes if home is not here))
         running, idle = asyncio.ensure_future(moves.run()), asyncio.ensure_future(moves.idle.wait())
         await asyncio.wait({running, idle}, return_when=asyncio.FIRST_COMPLETED)
         idle.cancel()

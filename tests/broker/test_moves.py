@@ -9,6 +9,7 @@ import pytest
 
 from broker.client import Client, batch, offsets_of
 from broker.test_directories import ALTER_DIRS, Broker, broker, dirs, fail, started
+from tierd.broker.registry import MoveRow
 from tierd.wire.errors import ErrorCode
 
 __all__ = ["broker"]
@@ -85,6 +86,33 @@ def test_what_cannot_be_moved_is_refused(broker: Broker, client: Client, tmp_pat
     broker.call(lambda: None)
     assert alter(client, tmp_path / "b", away, version=version) == ErrorCode.KAFKA_STORAGE_ERROR
     assert alter(client, tmp_path / "a", here, version=version) == ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def test_a_registry_that_stands_still_holds_up_the_move_alone(
+    broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.create("t", 1)
+    note, begun, go, noted = broker.registry.note_move, threading.Event(), threading.Event(), []
+
+    def still(row: MoveRow) -> None:
+        begun.set()
+        assert go.wait(60)
+        noted.append(row)
+        note(row)
+
+    monkeypatch.setattr(broker.registry, "note_move", still)
+    target = other(broker)
+    wish = [{"path": str(target), "topics": [{"name": "t", "partitions": (0,)}]}]
+    with Client(broker.address) as moving:
+        moving.send(ALTER_DIRS, 2, dirs=wish)
+        assert begun.wait(60)
+        assert client.produce("t", batch(3)).error_code == ErrorCode.NONE
+        assert noted == []
+        go.set()
+        assert moving.answer(ALTER_DIRS, 2).results[0].partitions[0].error_code == ErrorCode.NONE
+        assert noted, "durable before the client hears of it"
+    moved(broker)
+    assert broker.places()["t-0"] == target.name
 
 
 @pytest.fixture

@@ -70,7 +70,7 @@ class Broker:
         address = self.listeners.open(self.server)
         self.housekeeping_task = asyncio.create_task(self.housekeeping.run())
         self.partitions.outages.watch(asyncio.get_running_loop().call_soon_threadsafe, self._directory_failed)
-        self.moves.resume()
+        await self.moves.resume()
         for runs in (self.moves, parts.transactions, parts.expiry, parts.cleaning):
             if runs is not None:
                 self._run_beside(runs)

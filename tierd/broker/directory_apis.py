@@ -83,11 +83,11 @@ class AlterReplicaLogDirs:
         results: dict[str, list[Row]] = {}
         asked = [(wish.path, topic.name, n) for wish in request.dirs for topic in wish.topics for n in topic.partitions]
         async for path, topic, number in in_turns(asked, _A_TURN):
-            row = {"partition_index": number, "error_code": self._begin(path, topic, number)}
+            row = {"partition_index": number, "error_code": await self._begin(path, topic, number)}
             results.setdefault(topic, []).append(row)
         return {"results": [{"topic_name": topic, "partitions": rows} for topic, rows in results.items()]}
 
-    def _begin(self, path: str, topic: str, number: int) -> ErrorCode:
+    async def _begin(self, path: str, topic: str, number: int) -> ErrorCode:
         target = self._partitions.homes.at(Path(path))
         if target is None:
             return ErrorCode.LOG_DIR_NOT_FOUND
@@ -99,7 +99,7 @@ class AlterReplicaLogDirs:
         if not target.online:
             return ErrorCode.KAFKA_STORAGE_ERROR
         try:
-            self._moves.begin(partition, target)
+            await self._moves.begin(partition, target)
         except DiskFull:
             return ErrorCode.KAFKA_STORAGE_ERROR
         return ErrorCode.NONE

@@ -17,6 +17,7 @@ from uuid import UUID
 from tierd.base.errors import CorruptFile, DiskFull
 from tierd.base.ids import PartitionId
 from tierd.broker.homes import Home
+from tierd.broker.ongoing import Ongoing
 from tierd.broker.partition import Partition
 from tierd.broker.partitions import Partitions
 from tierd.broker.ports import RemoteTier
@@ -61,6 +62,9 @@ class Moves:
         self.idle.set()
         self._queue: asyncio.Queue[Move] = asyncio.Queue()
         self._thread = ThreadPoolExecutor(1, "move")
+        self._noting = asyncio.Lock()
+        """Held while it is decided what the registry's row of a move becomes, and until that is written."""
+        self._ongoing = Ongoing()
         self._stopping = False
         self._stopped = asyncio.Event()
 
@@ -70,39 +74,38 @@ class Moves:
     def of(self, part: PartitionId) -> Move | None:
         return self._moves.get(part)
 
-    def resume(self) -> None:
+    async def resume(self) -> None:
         """Begin anew what a stop interrupted."""
         for part, target in self._partitions.outages.unfinished:
             partition = self._partitions.by_id(part)
             if partition is not None and target.online:
-                self.begin(partition, target)
+                await self.begin(partition, target)
 
-    def begin(self, partition: Partition, target: Home) -> None:
+    async def begin(self, partition: Partition, target: Home) -> None:
         """Move *partition* to *target*, where it may be or go already; any other move of it ends. Raises DiskFull."""
-        known = self._moves.get(partition.id)
-        if known is not None and known.target is target:
-            return
-        self.cancel(partition.id)
-        if self._partitions.homes.of(partition.log) is target:
-            return
-        source = self._partitions.homes.of(partition.log)
-        assert source.id is not None
-        assert target.id is not None
-        folder = names.marked_directory(partition.name, UUID(int=0), names.DirectoryMark.FUTURE)  # none yet
-        row = MoveRow(part=partition.id, source=source.id, target=target.id, folder=folder)
-        self._partitions.registry.note_move(row)
-        move = self._moves[partition.id] = Move(partition, target)
-        target.moving_in += 1
-        self.idle.clear()
-        self._queue.put_nowait(move)
+        await self._ongoing.whole(self._begin(partition, target))
 
-    def cancel(self, part: PartitionId) -> None:
-        """Let the partition stay where it is. Raises DiskFull."""
-        move = self._moves.get(part)
-        if move is not None:
-            if move.copy is None:
-                self._partitions.registry.end_move(part)
-            self._forget(move)
+    async def _begin(self, partition: Partition, target: Home) -> None:
+        async with self._noting:
+            known = self._moves.get(partition.id)
+            if known is not None and known.target is target:
+                return
+            if known is not None:
+                self._forget(known)
+                if known.copy is None:
+                    await asyncio.to_thread(self._partitions.registry.end_move, partition.id)
+            source = self._partitions.homes.of(partition.log)
+            if source is target:
+                return
+            assert source.id is not None
+            assert target.id is not None
+            folder = names.marked_directory(partition.name, UUID(int=0), names.DirectoryMark.FUTURE)  # none yet
+            row = MoveRow(part=partition.id, source=source.id, target=target.id, folder=folder)
+            await asyncio.to_thread(self._partitions.registry.note_move, row)
+            move = self._moves[partition.id] = Move(partition, target)
+            target.moving_in += 1
+            self.idle.clear()
+            self._queue.put_nowait(move)
 
     def _forget(self, move: Move) -> None:
         move.cancelled = True
@@ -118,6 +121,7 @@ class Moves:
                 if not move.cancelled:
                     await self._move(move)
         finally:
+            await self._ongoing.settle()
             self._thread.shutdown(wait=True)
 
     def stop(self) -> None:
@@ -155,19 +159,25 @@ class Moves:
         facts = {"partition": str(partition), "from": str(source.path), "to": str(move.target.path)}
         log.info("move begun", extra=facts)
         try:
-            self._partitions.registry.note_move(row)
+            await self._note(move, row)
             await self._follow(move, copy)
             if self._ended(move):
                 raise CopyStopped(f"move of {partition} given up")
             self._swap(move, copy, source, row)
         except CopyStopped:
-            self._give_up(move, row)
+            await self._give_up(move, row)
         except (DiskFull, CorruptFile, OSError) as error:
             log.error("move given up", extra={**facts, "why": str(error)})
-            self._give_up(move, row)
+            await self._give_up(move, row)
         else:
             log.info("moved", extra={**facts, "bytes": partition.log.size_bytes})
             self._forget(move)
+
+    async def _note(self, move: Move, row: MoveRow) -> None:
+        async with self._noting:
+            if self._ended(move):
+                raise CopyStopped(f"move of {move.partition} given up")
+            await asyncio.to_thread(self._partitions.registry.note_move, row)
 
     async def _follow(self, move: Move, copy: FolderCopy) -> None:
         """Rounds in a thread, until little is missing and nothing but appends changes the files."""
@@ -212,17 +222,18 @@ class Moves:
             log.error("old place not forgotten yet", extra={"partition": str(partition), "why": str(error)})
         partition.tell(self._tier)
 
-    def _give_up(self, move: Move, row: MoveRow) -> None:
+    async def _give_up(self, move: Move, row: MoveRow) -> None:
         """Drop the copy, also at a stop, after which the move begins anew: a Kafka that opens the directory would take
         it for whole. What cannot be dropped now is dropped at the next start, for the row of the move stays."""
-        current = self._moves.get(row.part)
-        directory = move.target.directory
-        if directory is not None and move.target.online:
-            try:
-                directory.discard(move.partition.name, row.folder)
-                if current is None or (current is move and not self._stopping):
-                    self._partitions.registry.end_move(row.part)
-            except (DiskFull, OSError) as error:
-                log.error("a copy stays for now", extra={"folder": row.folder, "why": str(error)})
-        if current is move:
-            self._forget(move)
+        async with self._noting:
+            current = self._moves.get(row.part)
+            directory = move.target.directory
+            if directory is not None and move.target.online:
+                try:
+                    directory.discard(move.partition.name, row.folder)
+                    if current is None or (current is move and not self._stopping):
+                        await asyncio.to_thread(self._partitions.registry.end_move, row.part)
+                except (DiskFull, OSError) as error:
+                    log.error("a copy stays for now", extra={"folder": row.folder, "why": str(error)})
+            if current is move:
+                self._forget(move)

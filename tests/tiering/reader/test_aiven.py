@@ -139,11 +139,14 @@ def test_a_read_fetches_the_chunks_that_it_needs(variant: str, tmp_path: Path, m
 
 
 @pytest.mark.parametrize("variant", ["enc", "enc-nocomp", "txn-enc"])
-def test_without_the_key_a_read_says_which_one_is_missing(variant: str, tmp_path: Path) -> None:
+def test_without_the_key_a_read_says_which_one_is_missing(
+    variant: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     store, rows = recorded_bucket(variant)
     assert {segment.key_id for segment in rows.segments} == {"key1"}
     with pytest.raises(KeyMissing, match="key 'key1'"):
         run(lambda: first_bytes(store, rows, tmp_path, NO_KEYS))
+    assert "is encrypted under key 'key1'" in caplog.text
 
 
 @pytest.mark.parametrize("variant", TRANSFORMED)

@@ -11,7 +11,7 @@ from crc32c import crc32c
 from tierd.base.errors import CorruptFile
 from tierd.base.logs import Doubling
 from tierd.remote.chunks import DEFAULT_CHUNK_BYTES
-from tierd.remote.errors import NotFound, PreconditionFailed
+from tierd.remote.errors import KeyMissing, NotFound, PreconditionFailed
 from tierd.remote.keyring import KeyRing
 from tierd.remote.ranges import ByteRange
 from tierd.remote.store import ObjectStore
@@ -85,6 +85,10 @@ class Fetcher:
         try:
             return once()
         except SegmentGone:
+            raise
+        except KeyMissing as error:
+            if self._bad.failed(str(error)) is not None:  # who reads is told that the bucket is away, no more
+                log.error("cannot be read: %s", error)
             raise
         except CorruptFile as error:
             self._say(error)

@@ -9,15 +9,20 @@ from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kit.daemon import Daemon
 from kit.golden import golden
 from kit.ports import free_ports
+from kit.tiers import until
 from tierd.broker.broker import Broker
 from tierd.config.load import Options, load
 from tierd.daemon.parts import Opened, assemble_archive
+from tierd.storage.batch import walk
 from tierd.tiering.link import TierLink
+
+if TYPE_CHECKING:
+    from broker.client import Client
 
 T = TypeVar("T")
 
@@ -119,3 +124,29 @@ class ArchiveDaemon(Daemon):
         )
         assert expect is None or done.returncode == expect, (words, done.returncode, done.stdout, done.stderr)
         return done
+
+
+def local(variant: str, topic: str, stop: int) -> bytes:
+    """What the broker that wrote the bucket had below offset *stop*."""
+    folder = golden("aiven") / f"local-{variant}" / f"{topic}-0"
+    return b"".join(path.read_bytes() for path in sorted(folder.glob("*.log")) if int(path.stem) < stop)
+
+
+def fetched(client: "Client", topic: str, offset: int, **how: Any) -> Any:
+    """One answer with records; a fetch that the bucket is too slow for is sent again, as clients do."""
+
+    def look() -> Any:
+        got = client.fetch(topic, offset, max_wait=500, **how)
+        return got if got.records else None
+
+    return until(f"{topic} at {offset}", look)
+
+
+def read_on(client: "Client", topic: str, stop: int, **how: Any) -> bytes:
+    data, offset = b"", 0
+    while offset < stop:
+        records = bytes(fetched(client, topic, offset, **how).records)
+        data += records
+        *_, (_, last) = walk(records)
+        offset = last.next_offset
+    return data

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tierd.base.errors import TierdError
+from tierd.base.errors import StartRefused, TierdError
 from tierd.base.ids import PartitionId, Uuid
 from tierd.base.logs import Doubling
 from tierd.remote.view import ArchivedTopic
@@ -61,8 +61,10 @@ class Keeper:
         self._failing = Doubling()
 
     async def open(self) -> tuple[ArchivedTopic, ...]:
-        """All topics. Raises WrongBucket, RemoteUnavailable, DiskFull."""
+        """All topics. Raises StartRefused where nobody has ever written, RemoteUnavailable, DiskFull."""
         await self._look()
+        if not self._shown and not self._survey.has_owner:
+            raise StartRefused(f"{self._survey.bucket.url} holds nothing that can be served: check --remote")
         self._news = News()
         self._some.clear()
         return tuple(self._shown.values())

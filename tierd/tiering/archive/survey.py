@@ -96,6 +96,11 @@ class Survey:
             tuple(part for part, (one, fresh) in taken.items() if fresh and one.rearranged),
         )
 
+    @property
+    def has_owner(self) -> bool:
+        """Whether a tierd has been there, if only to begin; as far as the last look has shown."""
+        return self.catalog.get(ARCHIVE) is not None
+
     def _check_archive(self) -> None:
         found, known = read_archive(self.bucket.store, self.bucket.keys), self.catalog.get(ARCHIVE)
         check_archive(found, None if known is None else Uuid.parse(known), self.bucket.url)

@@ -130,6 +130,26 @@ def test_a_client_that_hangs_up_while_waiting_falls_silent() -> None:
     assert ticket not in cluster.answers
 
 
+def test_who_hangs_up_while_waiting_keeps_nobody_else_waiting_and_does_not_lead() -> None:
+    cluster = Cluster()
+    leader, second, third = cluster.settle(3)
+    before = cluster.group.generation
+    cluster.group.abandon(cluster.join(leader), cluster.now)
+    tickets = [cluster.join(member) for member in (second, third)]
+    answers = [cluster.joined(ticket) for ticket in tickets]
+    assert {answer.generation for answer in answers} == {before + 1}
+    assert answers[0].leader in (second, third)
+    led = next(answer for answer in answers if answer.members)
+    assert leader in [member.id for member in led.members], "it may come back"
+    for member in (second, third):
+        cluster.sync(member, dict.fromkeys((leader, second, third), b"w") if member == led.member_id else {})
+    cluster.pass_time(SESSION - 1)
+    for member in (second, third):
+        cluster.beat(member)
+    cluster.pass_time(1)
+    assert leader not in cluster.group.members
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_whatever_happens_every_request_is_answered_and_silence_ends_it(seed: int) -> None:
     """Random clients join, sync, beat, leave, hang up; then all are silent and the group is empty."""
@@ -158,6 +178,7 @@ def test_whatever_happens_every_request_is_answered_and_silence_ends_it(seed: in
             ticket = dice.choice(sorted(waiting))
             if ticket not in cluster.answers:
                 cluster.group.abandon(ticket, cluster.now)
+                cluster.did(cluster.group.tick(cluster.now))
                 hung_up.add(ticket)
         assert cluster.group.leader is None or cluster.group.leader in cluster.group.members
     cluster.pass_time(2 * GroupLimits().new_member_join_timeout_ms)

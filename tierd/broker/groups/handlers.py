@@ -170,8 +170,11 @@ class GroupHandlers:
         try:
             return await ticket
         except asyncio.CancelledError:
-            group.abandon(ticket, self._coordinator.now_ms())
-            self._coordinator.arm(shard, group)
+            now_ms = self._coordinator.now_ms()
+            group.abandon(ticket, now_ms)
+            self._coordinator.act(shard, group, group.tick(now_ms))
+            if shard.groups.get(group.id) is group:
+                self._coordinator.recount(group)
             raise
 
     async def _find(self, group_id: str) -> _Found:

@@ -115,7 +115,7 @@ class Group(Roster):
         """Do what is due; call at `wake_ms` or later."""
         for member_id in [member_id for member_id, lapses in self._pending.items() if lapses <= now_ms]:
             del self._pending[member_id]
-        dead = [member.id for member in self.members.values() if self._mortal(member) and member.deadline_ms <= now_ms]
+        dead = [member.id for member in self.members.values() if self._is_dead(member, now_ms)]
         if self._sync_deadline is not None and self._sync_deadline <= now_ms:
             dead += [member_id for member_id in self._unsynced if member_id not in dead]
             self._sync_deadline = None
@@ -224,7 +224,7 @@ class Group(Roster):
     def _update(self, member: Member, ask: Join, now_ms: int) -> None:
         if member.join is not None:
             self._reply(member.join, JoinAnswer(error=ErrorCode.REBALANCE_IN_PROGRESS, member_id=member.id))
-        member.join = ask.ticket
+        member.join, member.gone = ask.ticket, False
         self._ballots.remove(member)
         member.protocols = ask.protocols
         self._ballots.add(member)
@@ -331,7 +331,7 @@ class Group(Roster):
             return
         if self._gathering is not None and self.members:
             return
-        if all(member.join is not None for member in self.members.values()):
+        if all(member.join is not None or member.gone for member in self.members.values()):
             self._complete(now_ms)
 
     def _join_time_is_up(self, now_ms: int) -> None:
@@ -347,8 +347,9 @@ class Group(Roster):
         """Begin a generation with those who have joined, and with static members, who may be restarting."""
         self._gathering = None
         for member in list(self.members.values()):
-            if member.join is None and member.instance_id is None:
+            if member.join is None and member.instance_id is None and not member.gone:
                 self._remove(member.id)
+            member.gone = False
         joined = [member for member in self.members.values() if member.join is not None]
         if self.members and not joined:
             # Only static members, all away: their sessions decide.

@@ -57,6 +57,8 @@ class Member:
     """When it is taken for dead unless it is heard of."""
     is_new: bool = True
     """Its first join has not been answered."""
+    gone: bool = False
+    """It has joined, but its connection ended before the answer: nobody waits for it."""
     join: Ticket | None = None
     sync: Ticket | None = None
 

@@ -85,10 +85,11 @@ class Roster:
         )
 
     def abandon(self, ticket: Ticket, now_ms: int) -> None:
-        """The request behind *ticket* will never be read: its connection is gone. The member keeps its session."""
+        """The request behind *ticket* will never be read: its connection is gone. The member keeps its session, and has
+        joined if that is what it was about. Call `tick` then."""
         for member in self.members.values():
             if member.join is ticket:
-                member.join = None
+                member.join, member.gone = None, True
                 self._touch(member, now_ms)
             if member.sync is ticket:
                 member.sync = None
@@ -150,7 +151,7 @@ class Roster:
         """While members come back those who are there count, so that a limit made smaller sends the last ones away."""
         known = self._asker(ask)
         if self.state is State.PREPARING:
-            joined = sum(member.join is not None for member in self.members.values())
+            joined = sum(member.join is not None or member.gone for member in self.members.values())
             return (known is not None and known.join is not None) or joined < most
         return known is not None or len(self.members) < most
 
@@ -183,6 +184,10 @@ class Roster:
 
     def _longest_rebalance(self) -> int:
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    def _is_dead(self, member: Member, now_ms: int) -> bool:
+        """A new member that hangs up has read nothing yet, and may not even know its id."""
+        return (member.gone and member.is_new) or (self._mortal(member) and member.deadline_ms <= now_ms)
 
     def _mortal(self, member: Member) -> bool:
         """Whether silence counts: who waits for us is not silent, unless its very first join takes for ever."""

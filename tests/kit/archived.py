@@ -55,19 +55,21 @@ class Serving:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="archive", daemon=True)
         self._opened = Opened(self.settings)
+        self._assembled = False
 
     def start(self) -> None:
-        self._opened.open()
         self._thread.start()
+        self._opened.open()
         self.run(self._start())
 
     async def _start(self) -> None:
         self.broker, self.link = await assemble_archive(self._opened)
+        self._assembled = True
         self.address = await self.broker.start()
 
     def stop(self) -> None:
         try:
-            if self.address[1]:
+            if self._assembled:
                 self.run(self.broker.stop())
                 self.run(self.link.close())
         finally:

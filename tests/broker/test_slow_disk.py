@@ -13,6 +13,7 @@ from broker.client import Client, batch, offsets_of
 from broker.running import Running, settings
 from kit.slow_disk import SlowDisk
 from tierd.base.clock import SystemClock
+from tierd.base.errors import DiskFull
 from tierd.wire.api import ApiKey
 from tierd.wire.errors import ErrorCode
 
@@ -210,12 +211,31 @@ def test_what_the_bucket_says_of_topics_on_a_registry_that_stands_still(
         broker.call(lambda: broker.local.tombstone_written(topic.id))
         assert begun.wait(60)
         assert other.produce("t", batch(1)).error_code == ErrorCode.NONE
-        assert topic.settings.retention_ms != 1000, "the registry does not have it yet"
+        assert topic.settings.retention_ms == 1000, "at once: what older limits release is gone"
+        assert broker.local.unnoted == {topic.id}
+        assert broker.partitions.topic("t") is topic, "in the order in which it was told"
         go.set()
         broker.run(broker.partitions.changes.settle())
-        assert topic.settings.retention_ms == 1000, "in the order in which it was told"
+        assert not broker.local.unnoted
         assert broker.partitions.topic("t") is None
         assert [row.id for row in broker.registry.deleted()] == [topic.id]
+
+
+def test_newer_settings_for_which_the_registry_has_no_room_hold_and_are_asked_for_again(
+    broker: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(topic_id: Any, config: Any) -> None:
+        raise DiskFull("no room")
+
+    with Client(broker.address) as client:
+        client.create("t")
+    topic = broker.partitions.topic("t")
+    assert topic is not None
+    monkeypatch.setattr(broker.registry, "set_config", full)
+    broker.call(lambda: broker.local.topic_is_newer(topic.id, {"retention.ms": "1000"}))
+    broker.run(broker.partitions.changes.settle())
+    assert topic.settings.retention_ms == 1000
+    assert broker.local.unnoted == {topic.id}, "the epoch of this run is not remembered then"
 
 
 def test_producer_ids_of_a_registry_that_stands_still(broker: Running, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,6 +30,8 @@ class LocalLog:
         self._clock = clock
         self.tier: RemoteTier | None = None
         """Told of every change; set once it is there (each needs the other)."""
+        self.unnoted: set[Uuid] = set()
+        """Topics whose newer settings, told by the bucket, the registry does not have yet."""
         self._ongoing = Ongoing()
         self._beginning: asyncio.Task[None] | None = None
 
@@ -98,27 +100,30 @@ class LocalLog:
                 pause_s = min(2 * pause_s, LAST_AGAIN_S)
 
     def topic_is_newer(self, topic_id: Uuid, config: Mapping[str, str]) -> None:
-        """`Partitions.changes` has it done when it is settled."""
-        self._partitions.changes.begin("newer settings of a topic", self._take_newer(topic_id, config))
+        """They hold at once: what shorter limits of old released would be gone for good. `Partitions.changes` has the
+        registry follow when it is settled; until then every start hears of them again."""
+        partitions = self._partitions
+        topic = partitions.topic_by_id(topic_id)
+        if topic is None:
+            return
+        facts: dict[str, object] = {"topic": topic.name, "registry": topic.row.config, "bucket": config}
+        try:
+            partitions.configure(topic, config, self.tier)
+        except TopicConfigError as error:
+            facts["why"] = str(error)
+            log.error("the bucket has newer settings of a topic, but they are not right", extra=facts)
+            return
+        log.warning("the state directory has older settings of a topic than the bucket: those count", extra=facts)
+        self.unnoted.add(topic_id)
+        partitions.changes.begin("newer settings of a topic", self._note_newer(topic_id, config))
 
-    async def _take_newer(self, topic_id: Uuid, config: Mapping[str, str]) -> None:
+    async def _note_newer(self, topic_id: Uuid, config: Mapping[str, str]) -> None:
         partitions = self._partitions
         async with partitions.changes.turn:
             topic = partitions.topic_by_id(topic_id)
-            if topic is None:
-                return
-            facts = {"topic": topic.name, "registry": topic.row.config, "bucket": config}
-            try:
-                partitions.defaults.resolve(topic.name, config, adopted=topic.row.adopted)
+            if topic is not None and topic.row.config == config:  # else a client has changed them since
                 await partitions.changes.in_thread(partitions.registry.set_config, topic_id, config)
-                partitions.configure(topic, config, self.tier)
-            except TopicConfigError as error:
-                facts["why"] = str(error)
-                log.error("the bucket has newer settings of a topic, but they are not right", extra=facts)
-            else:
-                log.warning(
-                    "the state directory has older settings of a topic than the bucket: those count", extra=facts
-                )
+            self.unnoted.discard(topic_id)
 
     def tombstone_written(self, topic_id: Uuid) -> None:
         """`Partitions.changes` has it done when it is settled."""

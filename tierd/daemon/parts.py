@@ -177,10 +177,11 @@ async def assemble(opened: Opened, *, recover: bool) -> tuple[Broker, TierLink |
         offline=[part for part, _ in partitions.outages],
     )
     state.remember_remote(registry, settings.remote.url)
-    state.remember_epoch(registry, report.claim.epoch)
+    await partitions.changes.settle()  # what the bucket has said of topics counts where they begin
+    if not local.unnoted:  # else the next start must be told of the newer settings again
+        state.remember_epoch(registry, report.claim.epoch)
     state.remember_archive(registry, report.archive_id)
     try:
-        await partitions.changes.settle()  # what the bucket has said of topics counts where they begin
         await partitions.begin(report.claim.epoch, report.remotes, link, waiting=report.waiting, outside=report.outside)
     except BaseException:
         await link.close()

@@ -151,6 +151,13 @@ def test_compressed_and_encrypted_buckets(variant: str, tmp_path: Path) -> None:
         assert client.list_offsets(topic, -2).leader_epoch == 0
 
 
+def test_a_key_that_is_missing_is_named(tmp_path: Path) -> None:
+    bucket = aiven_bucket(tmp_path / "bucket", "enc", "plain")
+    with serving(bucket, tmp_path / "state") as archive, Client(archive.address) as client:
+        assert "lacks key1" in until("trouble", lambda: archive.link.trouble)
+        assert fetched(client, "plain", 0)
+
+
 @pytest.mark.s3
 def test_the_same_from_s3(weed_server: Weed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     remotely = in_weed(weed_server, "archive")

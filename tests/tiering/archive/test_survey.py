@@ -44,7 +44,7 @@ class Looking:
         self.catalog = Catalog.open(root / "catalog.sqlite")
         self.survey = self.anew()
         self.gets: list[str] = []
-        self.store.before = lambda operation, key: self.gets.append(key) if operation == "get" else None
+        self.store.before = lambda operation, key: self.gets.append(key) if operation.startswith("get") else None
 
     def anew(self) -> Survey:
         """As a tierer that has just been started; the catalog stays."""
@@ -133,6 +133,18 @@ def test_new_segments_come_and_old_ones_go(looking: Looking) -> None:
     assert found.rearranged == (PART,)
     assert found.topics[PLAIN].partitions[0].log_start == 60
     assert looking.catalog.covering(PART, 0) is None
+
+
+def test_a_manifest_that_was_written_again_is_no_gap(looking: Looking) -> None:
+    """As when its segment has moved to another key."""
+    looking.look()
+    *_, manifest = looking.keys(60)
+    looking.put(manifest, json.dumps(json.loads(looking.store.get(manifest)), indent=1).encode())
+    assert looking.part().remote.lost == ()
+    assert manifest in looking.gets
+    looking.survey = looking.anew()
+    assert looking.part().remote.lost == ()
+    assert manifest not in looking.gets
 
 
 def test_a_manifest_without_its_data_is_a_gap(looking: Looking) -> None:

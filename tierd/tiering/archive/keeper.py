@@ -67,6 +67,7 @@ class Keeper:
             raise StartRefused(f"{self._survey.bucket.url} holds nothing that can be served: check --remote")
         self._news = News()
         self._some.clear()
+        self._say(self._survey.lacks)
         return tuple(self._shown.values())
 
     async def run(self) -> None:
@@ -79,7 +80,7 @@ class Keeper:
                 self._has_failed(error)
             else:
                 self._failing.well("look")
-                self._say(None)
+                self._say(self._survey.lacks)
 
     async def news(self) -> tuple[tuple[ArchivedTopic, ...], tuple[Uuid, ...], str | None]:
         """What has changed and what is gone since the last answer, and what is wrong now; waits for it."""

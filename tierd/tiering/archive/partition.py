@@ -70,15 +70,21 @@ class PartitionLook:
         for found in listed:
             segment_id = found.name.segment_id
             row = known.get(segment_id)
-            if row is not None and fault(row, sizes) is not None:
-                continue
-            if row is None or _is_written_anew(row, found):
+            if row is None or fault(row, sizes) is not None or self._is_written_anew(row, found):
                 row = row_of(self.bucket.store, self.bucket.keys, found, named)
             if row is not None:
                 rows[segment_id] = row
         if head is not None:
             rows |= {entry.segment_id: self._named(head, entry) for entry in named.values() if not entry.size_bytes}
         return rows
+
+    def _is_written_anew(self, row: CatalogSegment, found: Found) -> bool:
+        """Whether somebody has put its objects there once more, as a copy of the whole bucket does, or may have moved
+        it to another key."""
+        log_info, indexes = found.objects[ObjectKind.LOG], found.objects[ObjectKind.INDEXES]
+        if row.remote.key_id is not None and row.remote.key_id not in self.bucket.ring.ids:
+            return True
+        return (row.remote.log_etag or "", row.remote.indexes_etag or "") != (log_info.etag, indexes.etag)
 
     def _named(self, head: Head, entry: HeadEntry) -> CatalogSegment:
         name = SegmentName(head.topic, head.topic_id, head.partition, entry.base, entry.segment_id)
@@ -136,7 +142,7 @@ class PartitionLook:
         seen = {key: row for key, row in known.items() if row.state is CopyState.COPY_FINISHED}
         hidden = [row for key, row in known.items() if key not in seen and (key in wanted or key not in rows)]
         leaving = [row for key, row in seen.items() if key not in wanted]
-        anew = [row for row in counting if (old := seen.get(row.remote.segment_id)) and old.remote != row.remote]
+        anew = [row for row in counting if _differs(row, seen.get(row.remote.segment_id))]
         aside = [row for key, row in rows.items() if key not in wanted and key not in known]
         if leaving or aside:
             self.catalog.deleting(*leaving, *aside)
@@ -169,10 +175,8 @@ class PartitionLook:
             return 0
 
 
-def _is_written_anew(row: CatalogSegment, found: Found) -> bool:
-    """Whether somebody has put its objects there once more, as a copy of the whole bucket does."""
-    log_info, indexes = found.objects[ObjectKind.LOG], found.objects[ObjectKind.INDEXES]
-    return (row.remote.log_etag or "", row.remote.indexes_etag or "") != (log_info.etag, indexes.etag)
+def _differs(row: CatalogSegment, seen: CatalogSegment | None) -> bool:
+    return seen is not None and (seen.remote, seen.manifest_bytes) != (row.remote, row.manifest_bytes)
 
 
 def _shown(

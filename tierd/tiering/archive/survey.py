@@ -101,6 +101,16 @@ class Survey:
         """Whether a tierd has been there, if only to begin; as far as the last look has shown."""
         return self.catalog.get(ARCHIVE) is not None
 
+    @property
+    def lacks(self) -> str | None:
+        """Which keys the ring lacks, in a sentence; as far as the last look has shown."""
+        missing = sorted(self.catalog.key_uses().keys() - self.bucket.ring.ids)
+        return (
+            f"remote.encryption.key.files lacks {', '.join(missing)}: segments under it are not read"
+            if missing
+            else None
+        )
+
     def _check_archive(self) -> None:
         found, known = read_archive(self.bucket.store, self.bucket.keys), self.catalog.get(ARCHIVE)
         check_archive(found, None if known is None else Uuid.parse(known), self.bucket.url)

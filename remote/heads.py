@@ -47,11 +47,13 @@ class HeadEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
-    """Offsets [start, stop) that are lost and known to be."""
+    """Offsets [start, stop) that are lost, and that somebody has accepted to be."""
 
     start: int
     stop: int
     reason: str
+    who: str = ""
+    accepted_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

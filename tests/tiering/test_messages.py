@@ -31,7 +31,9 @@ from tierd.remote.view import (
     Waiting,
 )
 from tierd.storage.view import AbortedTxn, Seed, TimestampOffset
+from tierd.tiering import bucket_messages as b
 from tierd.tiering import messages as m
+from tierd.tiering.gaps import GapRow
 from tierd.tiering.options import Identity, OpenRequest, TiererOptions, TopicState
 from tierd.tiering.sweep import SweepResult, SweptRow
 from tierd.tiering.verbs import KeyUse, Outcome, VerbProgress, VerbResult, VerbRow
@@ -44,6 +46,17 @@ KEY = KeyUse(key_id="k", file=None, active=True, segments=1, bytes=2)
 WAITING = Waiting("pinned", "producer 7")
 PARTS = (ArchivedPartition(remote=REMOTE, log_start=1, readable_to=2, log_end=3, epochs=(EpochStart(4, 1),)),)
 ARCHIVED = ArchivedTopic(name="t", topic_id=PART.topic_id, created_ms=5, config={"a": "b"}, partitions=PARTS)
+
+
+BUCKET: list[m.Message] = [
+    b.LookInto(3, PART, 4, 5),
+    b.Looking(3, 1),
+    b.GetGaps(3),
+    b.AcceptGap(3, "t", 4, 5, None, "ada@host", "why", False),
+    b.GapsFound(3, (GapRow(topic="t", partition=4, start=5, stop=6, accepted=True, why="w", who="ada@host"),)),
+    b.SweepBucket(3, True),
+    b.Swept(3, SweepResult(outcome=Outcome.DONE, rows=(SweptRow("orphan", ("a", "b"), 4, "why", True),))),
+]
 
 
 def samples() -> list[m.Message]:
@@ -72,10 +85,6 @@ def samples() -> list[m.Message]:
         m.Whole(3, True),
         m.GetStatus(3),
         m.Run(3, "copy", True, None, False),
-        m.LookInto(3, PART, 4, 5),
-        m.Looking(3, 1),
-        m.SweepBucket(3, True),
-        m.Swept(3, SweepResult(outcome=Outcome.DONE, rows=(SweptRow("orphan", ("a", "b"), 4, "why", True),))),
         m.Ping(3),
         m.Alive(3, 4, 5),
         m.Stop(3),
@@ -108,7 +117,7 @@ def samples() -> list[m.Message]:
 
 
 def test_every_kind_comes_back_as_it_was() -> None:
-    made = samples()
+    made = samples() + BUCKET
     assert {type(one) for one in made} == set(m.Message.__args__)
     for message in made:
         assert m.unpack(m.pack(message)) == message

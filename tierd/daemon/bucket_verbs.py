@@ -1,17 +1,18 @@
-"""What the control socket does for `tierd sweep` and `verify --heal`, as JSON values.
+"""What the control socket does for `tierd sweep`, `gaps` and `verify --heal`, as JSON values.
 
 No verb waits for a tierer that is silent.
 """
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from dataclasses import asdict
 from functools import partial
 from typing import Any, TypeVar
 
 from tierd.base.errors import RemoteUnavailable
 from tierd.base.exits import Exit
 from tierd.base.ids import PartitionId, Uuid
-from tierd.tiering import messages as m
+from tierd.tiering import bucket_messages as m
 from tierd.tiering.link import TierLink
 from tierd.tiering.sweep import SweepResult, SweptRow
 from tierd.tiering.verbs import Outcome
@@ -58,9 +59,14 @@ class BucketVerbs:
         self._tiered = tiered
 
     def handlers(self) -> dict[str, Handler]:
-        return {"sweep": self._sweep, "look_into": self._look_into}
+        return {
+            "sweep": self._sweep,
+            "look_into": self._look_into,
+            "gaps": self._gaps,
+            "accept_gap": self._accept_gap,
+        }
 
-    async def _ask(self, make: Callable[[int], m.Message]) -> Any:
+    async def _ask(self, make: Callable[[int], m.BucketMessage]) -> Any:
         link = self._tiered()
         return await unless(link.call(make), lambda: link.heart.silence)
 
@@ -88,6 +94,18 @@ class BucketVerbs:
         for start, stop in ranges:
             segments += (await self._ask(partial(m.LookInto, part=part, start=start, stop=stop))).segments
         return Answer({"segments": segments})
+
+    async def _gaps(self, request: Request, progress: Progress) -> Answer:
+        return _gap_rows(await self._ask(m.GetGaps))
+
+    async def _accept_gap(self, request: Request, progress: Progress) -> Answer:
+        names = ("topic", "partition", "start", "stop", "who", "why")
+        facts = {name: request[name] for name in names}
+        return _gap_rows(await self._ask(partial(m.AcceptGap, **facts, dry=bool(request.get("dry_run")))))
+
+
+def _gap_rows(found: m.GapsFound) -> Answer:
+    return Answer([asdict(row) for row in found.gaps])
 
 
 def _leftover(row: SweptRow) -> dict[str, object]:

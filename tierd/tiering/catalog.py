@@ -17,6 +17,7 @@ from tierd.base.ids import PartitionId, Uuid
 from tierd.remote.view import RemotePartition
 from tierd.storage.database import meanings, open_database, transaction
 from tierd.tiering import lifecycle
+from tierd.tiering.accepted import AcceptedGaps
 from tierd.tiering.lifecycle import CopyState
 from tierd.tiering.options import TopicState
 from tierd.tiering.rows import (
@@ -30,6 +31,7 @@ from tierd.tiering.rows import (
 )
 from tierd.tiering.segments import RemoteSegment
 
+_GAPS = "accepted_gaps"
 _MARKS = ", ".join("?" * len(COLUMNS.split(",")))
 _SELECT = f"SELECT {COLUMNS} FROM segments "  # noqa: S608 (names of columns, no input)
 _OF = "WHERE topic_id = ? AND partition = ? "
@@ -43,6 +45,7 @@ class Catalog:
         self._db = connection
         self._path = path
         self._lock = threading.Lock()
+        self.gaps = AcceptedGaps(self.get(_GAPS), lambda text: self.put(_GAPS, text))
 
     @classmethod
     def open(cls, path: Path) -> Self:
@@ -233,6 +236,7 @@ class Catalog:
             db.execute(f"UPDATE partitions SET head_dirty = 0 {_OF}", _key(part))  # noqa: S608
 
     def drop_partition(self, part: PartitionId) -> None:
+        self.gaps.drop(part)
         with self._commit() as db:
             db.execute(f"DELETE FROM partitions {_OF}", _key(part))  # noqa: S608
 

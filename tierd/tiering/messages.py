@@ -11,8 +11,8 @@ from tierd.ipc.calls import Failed
 from tierd.ipc.packing import Packing
 from tierd.remote.view import ArchivedTopic, Claim, RemotePartition, RemoteStatus
 from tierd.storage.view import AbortedTxn, PartitionView, Seed, TimestampOffset
+from tierd.tiering.bucket_messages import BucketMessage
 from tierd.tiering.options import OpenRequest, TiererOptions, TopicState
-from tierd.tiering.sweep import SweepResult
 from tierd.tiering.verbs import VerbProgress, VerbResult
 
 
@@ -130,24 +130,6 @@ class Run:
     timeout_ms: int | None
     dry: bool
     roll: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class SweepBucket:
-    """The verb `sweep`; answered by Swept. *dry*: only what would go."""
-
-    call: int
-    dry: bool
-
-
-@dataclass(frozen=True, slots=True)
-class LookInto:
-    """Somebody found offsets [start, stop) damaged: read these segments, copy again what is. Answered by Looking."""
-
-    call: int
-    part: PartitionId
-    start: int
-    stop: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,20 +312,6 @@ class Ran:
     result: VerbResult
 
 
-@dataclass(frozen=True, slots=True)
-class Looking:
-    """How many segments will be read."""
-
-    call: int
-    segments: int
-
-
-@dataclass(frozen=True, slots=True)
-class Swept:
-    call: int
-    result: SweepResult
-
-
 Message = (
     Configure
     | Open
@@ -359,8 +327,6 @@ Message = (
     | Whole
     | GetStatus
     | Run
-    | SweepBucket
-    | LookInto
     | Ping
     | Stop
     | PartitionChanged
@@ -386,8 +352,7 @@ Message = (
     | StatusFound
     | MovedTo
     | Ran
-    | Swept
-    | Looking
+    | BucketMessage
 )
 
 _PACKING: Packing[Message] = Packing(Message.__args__)

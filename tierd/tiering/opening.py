@@ -357,6 +357,7 @@ class Survey:
         ]
 
     def _remember(self, part: PartitionId, head: Head) -> None:
+        self.catalog.gaps.add(part, [(gap.start, gap.stop) for gap in head.gaps])
         if head.log_start:
             self.catalog.set_log_start(part, head.log_start)
             self.catalog.release(part, head.log_start, self._server_ms())  # when it was released nobody kept

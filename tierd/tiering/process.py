@@ -27,6 +27,7 @@ from tierd.remote.watched import WatchedStore
 from tierd.storage.database import DatabaseDamaged, set_aside
 from tierd.storage.disk import PosixDisk
 from tierd.storage.view import LogSlice
+from tierd.tiering import bucket_calls
 from tierd.tiering import messages as m
 from tierd.tiering.catalog import Catalog
 from tierd.tiering.options import TiererOptions
@@ -149,10 +150,9 @@ class Process:
             m.AskWhole: self._whole,
             m.GetStatus: self._status,
             m.Run: self._run,
-            m.SweepBucket: self._sweep,
-            m.LookInto: self._look_into,
             m.Ping: self._ping,
             m.Stop: self._stop,
+            **bucket_calls.handlers(self._open_tierer),
         }
         try:
             reply = await handlers[type(message)](message)
@@ -188,7 +188,13 @@ class Process:
         self._store = WatchedStore(plain.store, self._clock)
         bucket = Bucket(self._store, plain.keys, plain.url, ring)
         self._reader = reader = RemoteReader(
-            bucket.store, catalog, options.state_dir / CACHE, self._clock, reader_options(options), ring
+            bucket.store,
+            catalog,
+            options.state_dir / CACHE,
+            self._clock,
+            reader_options(options),
+            ring,
+            catalog.gaps.covers,
         )
         self._tierer = Tierer(
             options, self._clock, bucket, catalog, self._broker, disk=self._disk, forget=reader.forget, fatal=self.fatal
@@ -267,12 +273,6 @@ class Process:
         if message.verb == "evict":
             return m.Ran(message.call, await verbs.evict(report))
         return m.Ran(message.call, await verbs.copy(wait=message.wait, timeout_ms=message.timeout_ms, report=report))
-
-    async def _sweep(self, message: m.SweepBucket) -> m.Message:
-        return m.Swept(message.call, await self._open_tierer().sweep.run(dry=message.dry))
-
-    async def _look_into(self, message: m.LookInto) -> m.Message:
-        return m.Looking(message.call, self._open_tierer().look_into(message.part, message.start, message.stop))
 
     async def _ping(self, message: m.Ping) -> m.Message:
         if self._store is None:

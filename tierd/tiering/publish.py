@@ -10,7 +10,7 @@ from functools import partial
 from tierd.base.errors import DiskFull, TierdError
 from tierd.base.ids import PartitionId, TopicPartition, Uuid
 from tierd.remote.errors import ClaimLost
-from tierd.remote.heads import Head, StoredHead, update_head
+from tierd.remote.heads import Gap, Head, StoredHead, update_head
 from tierd.remote.topics import TopicFile, put_topic
 from tierd.storage.setaside import SetAside
 from tierd.tiering.deletion import delete_head
@@ -39,6 +39,8 @@ class Publisher:
         """What this process wrote last, without entries: the next update needs no GET."""
         self._kept: dict[PartitionId, bytes] = {}
         """Heads that have been set aside and are not written over yet."""
+        self._accepting: dict[PartitionId, Sequence[Gap]] = {}
+        """Gaps on their way into a head."""
 
     async def tick(self) -> None:
         """Everything that is dirty, after one look whether the bucket is still ours."""
@@ -54,6 +56,14 @@ class Publisher:
             with suppress(DiskFull):  # the next start looks longer then
                 self._state.catalog.put(HEADS_MS, str(self._state.now_ms()))
         return all(written)
+
+    async def accept(self, part: PartitionId, gaps: Sequence[Gap]) -> bool:
+        """Write *gaps* into the head, beside those that are there; False when that cannot be. As `heads` otherwise."""
+        self._accepting[part] = gaps
+        try:
+            return await self.heads([part])
+        finally:
+            del self._accepting[part]
 
     async def _head_written(self, part: PartitionId) -> bool:
         if not await self._step(partial(self._write_head, part)):
@@ -159,7 +169,13 @@ class Publisher:
             lineage=lineage or (old.lineage if old else ()),
             log_start=max(log_start, old.log_start if old else 0),
             copied_to=row.copied_to if row else None,
-            gaps=old.gaps if old else (),
+            gaps=_joined(old.gaps if old else (), self._accepting.get(part, ())),
             entries=tuple(entry_of(one) for one in rows),
         )
         return new
+
+
+def _joined(old: Sequence[Gap], new: Sequence[Gap]) -> tuple[Gap, ...]:
+    """Ascending; what is accepted again counts as it was accepted last."""
+    gaps = {(gap.start, gap.stop): gap for gap in (*old, *new)}
+    return tuple(gaps[span] for span in sorted(gaps))

@@ -28,6 +28,7 @@ from tierd.tiering.catalog import Catalog
 from tierd.tiering.claiming import Claiming, Taken
 from tierd.tiering.clockguard import ClockGuard
 from tierd.tiering.copying import Copying
+from tierd.tiering.gaps import Gaps
 from tierd.tiering.keys import check_keys
 from tierd.tiering.lifecycle import CopyState
 from tierd.tiering.losses import Losses
@@ -81,6 +82,7 @@ class Tierer:
         self.retention = Retention(self.state, self.publisher, self.copying.wake)
         self.verbs = Verbs(self.state, self.copying, self.retention)
         self.rotation = Rotation(self.state)
+        self.gaps = Gaps(self.state, self.copying, self.publisher)
         self.sweep = Sweep(self.state, self.retention.trouble)
         self._claiming: Claiming | None = None
         self._tasks: set[asyncio.Task[None]] = set()

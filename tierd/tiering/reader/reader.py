@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -65,8 +65,13 @@ class RemoteReader:
         clock: Clock,
         options: ReaderOptions | None = None,
         ring: KeyRing = NO_KEYS,
+        passes: Callable[[PartitionId, int, int], bool] = lambda *_: False,
     ) -> None:
-        """Keeps its files in *directory*, which is its own; what an earlier run left there is used again."""
+        """Keeps its files in *directory*, which is its own; what an earlier run left there is used again.
+
+        *passes* says of offsets [start, stop) that no segment has whether reads go on behind them.
+        """
+        self._passes = passes
         self._options = options = options or ReaderOptions()
         self._source = source
         self._clock = clock
@@ -174,11 +179,11 @@ class RemoteReader:
         return None
 
     def _segment_at(self, part: PartitionId, offset: int) -> RemoteSegment | None:
-        """The segment with *offset*; None at the end. CorruptFile where a segment is missing in between, unless the
-        options say to go on behind that."""
+        """The segment with *offset*; None at the end. CorruptFile where a segment is missing in between, unless reads
+        are to go on behind that."""
         segment = self._source.covering(part, offset)
         if segment is None and (segment := self._source.next_after(part, offset)) is not None:
-            if self._options.pass_gaps:
+            if self._options.pass_gaps or self._passes(part, offset, segment.base):
                 return segment
             raise CorruptFile(
                 segment.log_key, 0, f"no segment in the bucket has offsets [{offset}, {segment.base}) before this one"

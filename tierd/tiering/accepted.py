@@ -1,0 +1,50 @@
+"""Lost offsets that were accepted, kept in the catalog beside the heads: readers go on behind these. Any thread."""
+
+import json
+import threading
+from collections.abc import Callable, Iterable
+
+from tierd.base.ids import PartitionId
+
+Span = tuple[int, int]
+"""Offsets [start, stop)."""
+
+
+class AcceptedGaps:
+    def __init__(self, kept: str | None, keep: Callable[[str], None]) -> None:
+        """*kept* is what *keep* was given last."""
+        self._keep = keep
+        self._lock = threading.Lock()
+        self._spans: dict[str, list[Span]] = {
+            part: [(start, stop) for start, stop in spans] for part, spans in json.loads(kept or "{}").items()
+        }
+
+    def add(self, part: PartitionId, spans: Iterable[Span]) -> None:
+        """Those that are known already are fine."""
+        with self._lock:
+            old = self._spans.get(str(part), [])
+            new = _joined([*old, *spans])
+            if new != old:
+                self._spans = {**self._spans, str(part): new}
+                self._keep(json.dumps(self._spans))
+
+    def drop(self, part: PartitionId) -> None:
+        """The partition is gone."""
+        with self._lock:
+            if str(part) in self._spans:
+                self._spans = {other: spans for other, spans in self._spans.items() if other != str(part)}
+                self._keep(json.dumps(self._spans))
+
+    def covers(self, part: PartitionId, start: int, stop: int) -> bool:
+        """Whether all of [start, stop) is accepted as lost."""
+        return any(first <= start and stop <= last for first, last in self._spans.get(str(part), []))
+
+
+def _joined(spans: Iterable[Span]) -> list[Span]:
+    joined: list[Span] = []
+    for start, stop in sorted(spans):
+        if joined and start <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(stop, joined[-1][1]))
+        else:
+            joined.append((start, stop))
+    return joined

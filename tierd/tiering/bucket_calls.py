@@ -1,0 +1,36 @@
+"""Answers the calls of `bucket_messages` with a tierer."""
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from tierd.tiering import bucket_messages as m
+from tierd.tiering.tierer import Tierer
+
+Handlers = dict[type, Callable[[Any], Coroutine[Any, Any, m.BucketMessage]]]
+
+
+def handlers(tierer: Callable[[], Tierer]) -> Handlers:
+    """By message; *tierer* gives the one that is configured, or raises."""
+
+    async def sweep(message: m.SweepBucket) -> m.BucketMessage:
+        return m.Swept(message.call, await tierer().sweep.run(dry=message.dry))
+
+    async def look_into(message: m.LookInto) -> m.BucketMessage:
+        return m.Looking(message.call, tierer().look_into(message.part, message.start, message.stop))
+
+    async def gaps(message: m.GetGaps) -> m.BucketMessage:
+        return m.GapsFound(message.call, await tierer().gaps.known())
+
+    async def accept(message: m.AcceptGap) -> m.BucketMessage:
+        accepted = await tierer().gaps.accept(
+            message.topic,
+            message.partition,
+            message.start,
+            message.stop,
+            who=message.who,
+            why=message.why,
+            dry=message.dry,
+        )
+        return m.GapsFound(message.call, accepted)
+
+    return {m.SweepBucket: sweep, m.LookInto: look_into, m.GetGaps: gaps, m.AcceptGap: accept}

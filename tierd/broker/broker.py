@@ -9,6 +9,7 @@ from tierd.broker.apis import handlers
 from tierd.broker.dispatch import Dispatch
 from tierd.broker.homes import Home, NoDirectoryLeft
 from tierd.broker.listeners import Listeners
+from tierd.broker.listings import Listings
 from tierd.broker.partitions import Partitions
 from tierd.broker.parts import Parts
 from tierd.broker.ports import Looker, RemoteTier, Worker
@@ -53,7 +54,11 @@ class Broker:
         self._beside: dict[_Runs, asyncio.Task[None]] = {}
         control = handlers(parts, cluster_id, self.listeners.advertised)
         self.server = Server(
-            Throttle(Dispatch(parts.produce, parts.fetch, control, parts.counters), parts.quotas, parts.counters),
+            Throttle(
+                Dispatch(parts.produce, parts.fetch, control, parts.counters, Listings(partitions)),
+                parts.quotas,
+                parts.counters,
+            ),
             settings.listener,
             clock,
             parts.read_threads,

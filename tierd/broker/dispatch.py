@@ -14,6 +14,7 @@ from tierd.broker.api_versions import api_versions
 from tierd.broker.connection import Answer, Connection
 from tierd.broker.counters import Counters
 from tierd.broker.fetch import Fetch
+from tierd.broker.listings import LONG_ROWS, Listings
 from tierd.broker.produce import Produce
 from tierd.broker.sending import Reply
 from tierd.wire.api import ApiKey, is_served
@@ -28,8 +29,6 @@ ControlHandler = Callable[[RequestHeader, Any], Awaitable[Mapping[str, object] |
 
 LONG_BYTES = 16 * 1024
 """A request above this is read by a thread."""
-LONG_ROWS = 200
-"""An answer with more rows, or rows below them, is written by a thread."""
 _LONG_AT_A_TIME = 2
 _WAIT_FOR_OTHERS = frozenset({int(ApiKey.JOIN_GROUP), int(ApiKey.SYNC_GROUP), int(ApiKey.FETCH)})
 """Answered when other clients have done something."""
@@ -42,12 +41,18 @@ class Dispatch:
     """The broker's side of a connection (`connection.Serve`)."""
 
     def __init__(
-        self, produce: Produce, fetch: Fetch, control: Mapping[ApiKey, ControlHandler], counters: Counters
+        self,
+        produce: Produce,
+        fetch: Fetch,
+        control: Mapping[ApiKey, ControlHandler],
+        counters: Counters,
+        listings: Listings,
     ) -> None:
         self._produce = produce
         self._fetch = fetch
         self._control = {int(key): handler for key, handler in control.items()}
         self._counters = counters
+        self._listings = listings
         self._long_requests = asyncio.Semaphore(_LONG_AT_A_TIME)
         self._long_answers = asyncio.Semaphore(_LONG_AT_A_TIME)
 
@@ -90,6 +95,13 @@ class Dispatch:
         return None
 
     async def _answer(self, header: RequestHeader, request: RequestPayload) -> Reply:
+        turn = self._listings.turn(header, request)
+        if turn is None:
+            return await self._answer_now(header, request)
+        async with turn:
+            return await self._answer_now(header, request)
+
+    async def _answer_now(self, header: RequestHeader, request: RequestPayload) -> Reply:
         if header.api_key == _API_VERSIONS:
             return _encoded(header, api_versions(header.version))
         answer = await self._control[header.api_key](header, request)

@@ -194,6 +194,14 @@ class LogReader:
 
         return self._mended(segment, look)
 
+    def has_time(self, segment: Segment, time: tuple[int, int]) -> bool:
+        """Whether the log says what an entry of the time index does. Raises CorruptFile, OSError."""
+        fd = segment.handle.acquire()
+        try:
+            return self._mended(segment, lambda entries: has_time(segment, fd, entries, time))
+        finally:
+            segment.handle.release()
+
     def _entries(self, segment: Segment) -> OffsetEntries:
         return segment.builder.offsets if segment.builder is not None else self._indexes.of(segment).offsets
 
@@ -271,6 +279,21 @@ def _first_from(segment: Segment, fd: int, entries: OffsetEntries, position: int
     if last != offset:
         raise CorruptFile(segment.where, begin, f"the index says {offset} where the batch ends at {last}")
     return offset
+
+
+def has_time(segment: Segment, fd: int, entries: OffsetEntries, time: tuple[int, int] | None) -> bool:
+    """Whether an entry of the time index, if there is one, names a batch's largest timestamp. Raises CorruptFile."""
+    if time is None:
+        return True
+    timestamp_ms, offset = time
+    at = entries.floor_at(offset)
+    for position, base, last, _ in heads(
+        fd, entries.positions[at] if at >= 0 else 0, segment.size_bytes, segment.where
+    ):
+        if last >= offset:
+            header = parse_header(os.pread(fd, HEADER_BYTES, position), 0, segment.where)
+            return base <= offset and header.max_timestamp_ms == timestamp_ms
+    return False
 
 
 def heads(fd: int, position: int, end: int, where: str) -> Iterator[Head]:

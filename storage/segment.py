@@ -228,7 +228,8 @@ class Segment:
             return pair if pair[0] > NO_TIMESTAMP else None
         if self.largest is None and self.size_bytes:
             last = TimeIndex(tail_of(self.path(Suffix.TIME_INDEX), TIME_ENTRY_BYTES), self.base).last
-            self.largest = (last.timestamp_ms, last.offset) if last is not None else None
+            if last is not None and last.timestamp_ms >= 0 and last.offset >= self.base:  # else it is none of ours
+                self.largest = (last.timestamp_ms, last.offset)
         return self.largest
 
     def set_aborted(self, entries: list[AbortedEntry]) -> None:

@@ -17,7 +17,7 @@ from tierd.storage.context import LogContext
 from tierd.storage.gaps import Gap, Gaps
 from tierd.storage.index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
 from tierd.storage.index import OffsetIndex
-from tierd.storage.log_read import heads
+from tierd.storage.log_read import has_time, heads
 from tierd.storage.names import Suffix
 from tierd.storage.recovery import Cut, cut_off
 from tierd.storage.remaking import Remade, RemadeIndexes
@@ -98,8 +98,12 @@ def _settle(context: LogContext, name: TopicPartition, segments: Segments, gaps:
     if lost is not None and gaps.holds(lost):
         lost = None
     if not covered and lost is None and ending.position == segment.size_bytes:
+        if not _has_times(context, segment):
+            context.indexes.renew(segment)
         segment.checked = True
-        _put(context.indexes.unsettled(segment))
+        if (remade := context.indexes.unsettled(segment)) is not None:
+            remade.put()
+            segment.largest = segment.view = None
         return True
     if lost is not None:
         facts = {"partition": str(name), "log": segment.where, "start": lost[0], "stop": lost[1]}
@@ -109,6 +113,18 @@ def _settle(context: LogContext, name: TopicPartition, segments: Segments, gaps:
     mending = _Mending(context, name, segment, ending, lost, removed, gaps, told)
     context.repairs.do(segment, mending.run)
     return False
+
+
+def _has_times(context: LogContext, segment: Segment) -> bool:
+    """Whether the log says what the last entry of the time index does: retention and look-ups go by that."""
+    if not segment.size_bytes:
+        return True
+    indexes = context.indexes.of(segment)
+    fd = segment.handle.acquire()
+    try:
+        return has_time(segment, fd, indexes.offsets, indexes.times.last)
+    finally:
+        segment.handle.release()
 
 
 def _named(segment: Segment) -> int:

@@ -123,8 +123,13 @@ class TimeEntries:
 
     def floor(self, timestamp_ms: int) -> int | None:
         """Offset of the last entry whose timestamp is <= *timestamp_ms*; None when there is none."""
+        found = self.entry_at(timestamp_ms)
+        return None if found is None else found[1]
+
+    def entry_at(self, timestamp_ms: int) -> tuple[int, int] | None:
+        """All of that entry."""
         at = bisect_right(self.timestamps, timestamp_ms)
-        return self.offsets[at - 1] if at else None
+        return (self.timestamps[at - 1], self.offsets[at - 1]) if at else None
 
     def to_bytes(self, start: int = 0) -> bytes:
         base = self.base

@@ -105,9 +105,15 @@ class TimeLookup:
 
     def _floor(self, segment: Segment, timestamp_ms: int) -> int:
         """An offset below which no record of *segment* is as late as *timestamp_ms*, but for the batch it ends."""
+        found = self._entry(segment, timestamp_ms)
+        if found is not None and not self._reader.has_time(segment, found):
+            self._indexes.renew(segment)
+            found = self._entry(segment, timestamp_ms)
+        return segment.base if found is None else found[1]
+
+    def _entry(self, segment: Segment, timestamp_ms: int) -> tuple[int, int] | None:
         times = segment.builder.times if segment.builder is not None else self._indexes.of(segment).times
-        found = times.floor(timestamp_ms)
-        return segment.base if found is None else found
+        return times.entry_at(timestamp_ms)
 
     def _scan(self, segment: Segment, offset: int, look: Callable[[Batches], Found | None]) -> Scan:
         """From the batch that holds *offset* on to the segment's end."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kit.logs import SMALL, T0, TP, Place, batch, fill, log_bytes, slice_bytes
+from kit.logs import SMALL, T0, TP, Place, batch, by_time, fill, largest_timestamp, log_bytes, slice_bytes
 from tierd.base.errors import CorruptFile
 from tierd.storage.batch import walk
 from tierd.storage.log import Log
@@ -109,3 +109,38 @@ def test_a_broken_log_is_not_read_through_again_for_each_who_asks(
         with pytest.raises(CorruptFile):
             log.read(8, 100, committed=False)
     assert caplog.text.count("rebuilding it") == 1
+
+
+TIMES = {
+    "earlier": (-1, lambda raw: raw[:3] + bytes([raw[3] ^ 0x40]) + raw[4:]),
+    "later": (-1, lambda raw: b"\x01" + raw[1:]),
+    "below zero": (-1, lambda raw: b"\xff" + raw[1:]),
+    "of another batch": (-1, lambda raw: raw[:8] + bytes(4)),
+    "beyond the end": (-1, lambda raw: raw[:8] + b"\x01" + raw[9:]),
+    "one that is looked up": (1, lambda raw: raw[:8] + (int.from_bytes(raw[8:], "big") + 6).to_bytes(4, "big")),
+}
+
+
+@pytest.mark.parametrize("number", [0, 1, -1])
+@pytest.mark.parametrize("kind", TIMES)
+def test_a_time_that_the_log_does_not_bear_out(kind: str, number: int, tmp_path: Path) -> None:
+    """It would hide records from who looks them up by time, and let retention take them early."""
+    place = Place(tmp_path)
+    directory = place.open()
+    log = place.new_log(directory)
+    for i in range(90):
+        log.append(batch(2, size=60, at_ms=T0 + 100 * i), now_ms=T0 + 100 * i)
+    asked = [T0 + 37 * i for i in range(250)]
+    before = [by_time(log, one) for one in asked], largest_timestamp(log)
+    directory.close(clean=True)
+    path = sorted(log.directory.glob("*.timeindex"))[number]
+    good, (entry, damage) = path.read_bytes(), TIMES[kind]
+    entries = [good[at : at + 12] for at in range(0, len(good), 12)]
+    assert len(entries) > 3
+    entries[entry] = damage(entries[entry])
+    path.write_bytes(b"".join(entries))
+    log = reopened(place)
+    assert ([by_time(log, one) for one in asked], largest_timestamp(log)) == before
+    anchors = [segment.age_anchor_ms for segment in log.closed()]
+    assert anchors == sorted(anchors)
+    assert min(anchors) >= T0

@@ -7,8 +7,9 @@ import pytest
 
 from kit.aiven import recorded_ring
 from kit.bucket import in_weed
-from kit.golden import golden
-from kit.tierer_bench import Bench
+from kit.golden import golden, partitions
+from kit.tierer_bench import KEYS as BENCH_KEYS
+from kit.tierer_bench import SETTINGS, Bench, drive, who
 from kit.verifying import DEEP, FRESH, Looked, flip, reasons, replaced, told, with_copy
 from kit.weed import Weed
 from tierd.base.clock import SystemClock
@@ -50,6 +51,21 @@ def test_every_flipped_byte_of_its_logs_is_found(tmp_path: Path, variant: str) -
         assert look().verdict is Verdict.FAILURE, at
     path.write_bytes(raw)
     assert look().verdict is Verdict.OK
+
+
+@pytest.mark.parametrize("folder", partitions("kafka", "final"), ids=lambda path: path.name)
+def test_whatever_tierd_copies_is_whole(tmp_path: Path, folder: Path) -> None:
+    """Compacted, transactional, of all codecs, with log starts that moved."""
+
+    async def work(bench: Bench) -> None:
+        view = bench.local.adopt(folder, bench.root / "data", SETTINGS)
+        await bench.open(who())
+        await bench.copy()
+        await bench.tierer.publish_head(view.id)
+        report = Looked(Bucket(bench.store, BENCH_KEYS, "memory:"))()
+        assert (report.verdict, reasons(report)) == (Verdict.OK, "")
+
+    drive(tmp_path, work)
 
 
 @pytest.mark.s3

@@ -127,6 +127,13 @@ def test_holes_in_front_between_and_behind() -> None:
     assert told(judged) == [(FAILURE, 2, 5), (FAILURE, 10, 20), (FAILURE, 30, 40)]
 
 
+def test_a_hole_before_what_the_head_does_not_name_yet_may_be_an_empty_range() -> None:
+    """Which compaction leaves, and only the head tells of."""
+    first, new = segment(1, 0, 10), segment(2, 20, 30)
+    judged = judge(facts(seen(first), seen(new, named=False), head=head(first, copied_to=10)))
+    assert told(judged) == [(WARNING, 10, 20)]
+
+
 def test_without_a_head_the_first_segment_is_the_start() -> None:
     judged = judge(facts(seen(segment(1, 5, 10), named=False), seen(segment(2, 12, 20), named=False)))
     assert told(judged) == [(FAILURE, 10, 12)]

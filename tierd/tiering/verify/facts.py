@@ -99,7 +99,7 @@ def judge(facts: PartitionFacts) -> Judged:
     copied_to = max(ends, default=None)
     findings = (
         *_missing(counting, start or 0),
-        *_holes(counting, start, copied_to),
+        *_holes(counting, start, copied_to, behind=head is not None),
         *_epochs(counting),
         *_unread(facts, counting, start, copied_to),
     )
@@ -113,14 +113,23 @@ def _missing(counting: Sequence[Seen], start: int) -> Iterator[Finding]:
             yield Finding(Verdict.FAILURE, max(one.base, start), one.next_base, why)
 
 
-def _holes(counting: Sequence[Seen], start: int | None, stop: int | None) -> Iterator[Finding]:
+def _holes(counting: Sequence[Seen], start: int | None, stop: int | None, *, behind: bool) -> Iterator[Finding]:
+    """Only a head tells of ranges without records. *behind*: one that does not name the segment after a hole yet may
+    have to tell that it is one."""
     if start is None or stop is None:
         return
     at = start
-    for base, next_base in [*((one.base, one.next_base) for one in counting), (stop, stop)]:
-        if base > at:
+    for base, next_base, named in [*((one.base, one.next_base, one.entry is not None) for one in counting), _end(stop)]:
+        if base > at and (named or not behind):
             yield Finding(Verdict.FAILURE, at, base, "no segment has these offsets")
+        elif base > at:
+            reason = "no segment has these offsets; they may be empty: the head is behind what is copied"
+            yield Finding(Verdict.WARNING, at, base, reason)
         at = max(at, next_base)
+
+
+def _end(stop: int) -> tuple[int, int, bool]:
+    return stop, stop, True
 
 
 def _epochs(counting: Sequence[Seen]) -> Iterator[Finding]:

@@ -93,6 +93,24 @@ def test_a_newer_topic_takes_the_name_while_it_is_served(tmp_path: Path) -> None
         assert archive.row("plain")["topic_id"] == old.name[-22:]
 
 
+def test_partitions_come_and_go(tmp_path: Path) -> None:
+    bucket = aiven_bucket(tmp_path / "bucket", "plain")
+    (topic,) = bucket.iterdir()
+    shutil.copytree(topic / "0", tmp_path / "2")
+    with serving(bucket, tmp_path / "state", **OFTEN) as archive, Client(archive.address) as client:
+
+        def ends() -> list[int]:
+            return [row["log_end"] for row in archive.status()["partitions"] if row["topic"] == "plain"]
+
+        assert ends() == [PLAIN_END]
+        (tmp_path / "2").rename(topic / "2")
+        until("three", lambda: ends() == [PLAIN_END, 0, PLAIN_END])
+        assert client.fetch("plain", 0, 1).high_watermark == 0
+        (topic / "2").rename(tmp_path / "2")
+        until("one again", lambda: ends() == [PLAIN_END])
+        assert fetched(client, "plain", 0)
+
+
 def test_a_gap_is_jumped_over_and_told(tmp_path: Path) -> None:
     bucket = aiven_bucket(tmp_path / "bucket", "txn")
     moved(bucket, tmp_path / "lost", f"{72:020d}-*.log")

@@ -39,7 +39,7 @@ class Archived:
             self._hide(topic_id)
         for topic in topics:  # before others take their names
             known = self._shown.get(topic.topic_id)
-            if known is not None and (known.name, known.config) != (topic.name, topic.config):
+            if known is not None and _must_open_anew(known, topic):
                 self._hide(topic.topic_id)
         for topic in topics:
             served = self._partitions.topic_by_id(topic.topic_id)
@@ -108,6 +108,11 @@ class Archived:
             log_end=one.log_end,
             epochs=[EpochEntry(entry.epoch, entry.start) for entry in one.epochs],
         )
+
+
+def _must_open_anew(known: ArchivedTopic, now: ArchivedTopic) -> bool:
+    """Its name and settings stay as they are while it is open, and no partition goes alone."""
+    return (known.name, known.config) != (now.name, now.config) or len(known.partitions) > len(now.partitions)
 
 
 def _set(partition: Partition, shown: ArchivedPartition) -> None:

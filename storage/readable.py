@@ -156,6 +156,10 @@ class ReadableLog:
         CorruptFile, DiskFull, OSError."""
         return settle(self._context, self.name, self._segments, self._gaps, at, self._settled)
 
+    def settled(self, base: int) -> bool:
+        """Whether the closed segment at *base* is as its files say; it is put right else. Raises as `_settle`."""
+        return self._reader.is_settled(self._segments.find(base))
+
     def _settled(self, cut: Cut | None, lost: Gap | None) -> None:
         if cut is not None:
             self.cuts.append(cut)

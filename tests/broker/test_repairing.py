@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 
 from broker.client import Client, batch, offsets_of
-from broker.running import Running, settings
+from broker.running import Running, running, settings
+from kit.clock import FakeClock
 from kit.slow_disk import SlowDisk
+from kit.tiers import until
 from tierd.base.clock import SystemClock
+from tierd.broker import housekeeping
 from tierd.wire.api import ApiKey
 from tierd.wire.errors import ErrorCode
 
@@ -148,3 +151,25 @@ def test_a_stop_waits_until_the_files_change_no_more(broker: Running, disk: Slow
     assert not broker.log("t").repairing
     broker.call(broker.log("t").close)
     assert not list((tmp_path / "data" / "t-0").glob("*.tmp"))
+
+
+def test_a_wrong_time_index_lets_nothing_go_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retention looks at what it takes: the log knows how late its records are."""
+    monkeypatch.setattr(housekeeping, "BUSY_TICK_S", 3600.0)
+    monkeypatch.setattr(housekeeping, "IDLE_TICK_S", 3600.0)
+    clock = FakeClock()
+    with running(tmp_path, clock=clock) as broker, Client(broker.address) as client:
+        client.create("t", internal_segment_bytes="1000", index_interval_bytes="100", retention_ms="3600000")
+        for n in range(20):
+            client.produce("t", batch(t0=clock.now_ms() + n))
+        folder = broker.log("t").directory
+    path = min(folder.glob("*.timeindex"))
+    raw = bytearray(path.read_bytes())
+    raw[-10] ^= 0x01  # its largest timestamp is decades earlier
+    path.write_bytes(raw)
+    with running(tmp_path, clock=clock) as broker:
+        for due_ms, gone in ((0, False), (60_000, False), (3_600_000, True)):
+            clock.advance(due_ms)
+            broker.run(broker.broker.housekeeping.step())
+            until("no repair", lambda: not broker.call(lambda: broker.log("t").repairing))
+            assert (broker.log("t").log_start > 0) is gone, due_ms

@@ -17,7 +17,7 @@ from tierd.broker.ports import RemoteTier
 from tierd.broker.retention import released
 from tierd.broker.turns import in_turns
 from tierd.storage.directory import FREQUENT_CHECKPOINTS, RARE_CHECKPOINTS
-from tierd.storage.errors import FlushPutOff, StorageFailed
+from tierd.storage.errors import FlushPutOff, Repairing, StorageFailed
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +32,8 @@ EXPIRY_CHECK_MS = 600_000
 PRODUCER_EXPIRY_MS = 86_400_000
 _A_TURN = 100
 """Partitions looked at before the loop serves others again."""
+_LOOKS = 16
+"""Segments."""
 
 
 class Housekeeping:
@@ -204,7 +206,7 @@ class Housekeeping:
                 continue
             view = partition.view()
             try:
-                start = released(view, now_ms)
+                start = await self._released(partition, now_ms)
                 if start > view.log_start:
                     moving[partition] = start
                 elif view.closed and view.closed[0].next_base <= start:  # It was active when log start passed it.
@@ -212,6 +214,21 @@ class Housekeeping:
             except (TierdError, OSError) as error:
                 self._keep(partition, error)
         await self._release(moving)
+
+    async def _released(self, partition: Partition, now_ms: int) -> int:
+        """The log start after retention. Segments are looked at before they go: a wrong time index makes none older."""
+        view = partition.view()
+        start = released(view, now_ms)
+        async for segment in in_turns([one for one in view.closed if view.log_start < one.next_base <= start], _LOOKS):
+            if partition.deleted or partition.offline:
+                return view.log_start
+            try:
+                partition.log.settled(segment.base)
+            except Repairing:
+                return view.log_start
+            except (TierdError, OSError):
+                continue  # damaged as it is, it goes
+        return min(start, released(partition.view(), now_ms))
 
     async def _release(self, targets: Mapping[Partition, int]) -> None:
         failed = await self._partitions.starts.move(targets) if targets else {}

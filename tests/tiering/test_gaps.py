@@ -8,6 +8,7 @@ import pytest
 from kit.clock import FakeClock
 from kit.tierer_bench import KEYS, Bench, drive, no_report, who
 from tierd.base.errors import CorruptFile, RemoteUnavailable, Usage
+from tierd.remote.crc import crc32c
 from tierd.remote.heads import Gap, read_head
 from tierd.remote.open import Bucket
 from tierd.storage.view import LogSlice, PartitionView
@@ -143,10 +144,14 @@ def test_readers_go_on_behind_what_is_accepted_and_behind_nothing_else(tmp_path:
     with_lost(tmp_path, work)
 
 
-def test_it_is_known_at_the_next_start_and_to_a_new_catalog(tmp_path: Path) -> None:
+@pytest.mark.parametrize("whole", [False, True], ids=["an object is gone", "all objects are there"])
+def test_it_is_known_at_the_next_start_and_to_a_new_catalog(tmp_path: Path, whole: bool) -> None:
     async def work(bench: Bench, view: PartitionView, lost: RemoteSegment) -> None:
         await bench.tierer.gaps.accept(view.name.topic, 0, None, None, who="a", why="w", dry=False)
         await bench.tierer.publish_head(view.id)
+        if whole:  # of the right size, but what is in them cannot be read
+            raw = bytes(lost.size_bytes)
+            bench.store.put(lost.log_key, raw, crc32c=crc32c(raw))
         again = AcceptedGaps(bench.catalog.get("accepted_gaps"), lambda _: None)
         assert again.covers(view.id, lost.base, lost.next_base)
         assert not again.covers(view.id, lost.base - 1, lost.next_base)
@@ -156,6 +161,7 @@ def test_it_is_known_at_the_next_start_and_to_a_new_catalog(tmp_path: Path) -> N
             await fresh.open(who(), recover=True)
             assert fresh.catalog.gaps.covers(view.id, lost.base, lost.next_base)
             assert [row.accepted for row in await fresh.tierer.gaps.known()] == [True]
+            assert fresh.catalog.covering(view.id, lost.base) is None, "what is left of it does not count again"
         finally:
             await fresh.close()
         bench.catalog.drop_partition(view.id)

@@ -318,6 +318,9 @@ class Survey:
         new = [row for row in fresh if row is not None]
         if head is not None:
             new += self._only_named(head, {*known, *(row.remote.segment_id for row in new)})
+            self.catalog.gaps.add(part, [(gap.start, gap.stop) for gap in head.gaps])
+        gaps = self.catalog.gaps  # what is left of a segment there does not count again
+        new = [row for row in new if not gaps.covers(part, row.remote.base, row.remote.next_base)]
         if faults is None:
             faults = _faults([*finished, *new], listed)
         runs = [(claim.epoch, claim.first_append(part)) for claim in claims]
@@ -357,7 +360,6 @@ class Survey:
         ]
 
     def _remember(self, part: PartitionId, head: Head) -> None:
-        self.catalog.gaps.add(part, [(gap.start, gap.stop) for gap in head.gaps])
         if head.log_start:
             self.catalog.set_log_start(part, head.log_start)
             self.catalog.release(part, head.log_start, self._server_ms())  # when it was released nobody kept

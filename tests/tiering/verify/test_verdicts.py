@@ -207,9 +207,9 @@ def test_a_budget() -> None:
 
 
 def test_where_the_next_run_begins() -> None:
-    fresh = Standing(url="u", deep=True, percent=10.0, begun_ms=7)
+    fresh = Standing(url="u", deep=True, percent=10.0)
     cursor = Cursor(topic="t", topic_id=uuid(1), partition=0, offset=5)
-    half, whole = replace(fresh, turn=3, cursor=cursor, begun_ms=1), replace(fresh, turn=3, begun_ms=1)
+    half, whole = replace(fresh, turn=3, cursor=cursor), replace(fresh, turn=3)
     assert begin(None, fresh, anew=False) == fresh
     assert begin(half, fresh, anew=False) == half
     assert begin(half, fresh, anew=True) == replace(fresh, turn=3)

@@ -105,7 +105,7 @@ def _stated(bucket: Bucket, seen: Seen, told: _Crcs) -> list[Finding]:
             continue
         expected = told.of(kind)
         if None not in (info.crc32c, expected) and info.crc32c != expected:
-            found.append(_of(seen, Verdict.FAILURE, _other_crc(key, info.crc32c or 0, expected or 0)))
+            found.append(_of(seen, Verdict.FAILURE, other_crc(key, info.crc32c or 0, expected or 0)))
     return found
 
 
@@ -114,15 +114,15 @@ def _content(bucket: Bucket, seen: Seen, manifest: Manifest, told: _Crcs) -> lis
     findings: list[Finding] = []
     try:
         body = body_of(manifest, bucket.ring, seen.stem + ObjectKind.MANIFEST)
-        stream = _Log(bucket, seen, body)
+        stream = LogStream(bucket, seen.stem, body)
         files = _indexes(bucket, seen, manifest, body, told, findings)
-        findings += check_content(_told(seen, manifest), stream.pieces(), files)
+        findings += check_content(told_of(seen.stem, manifest), stream.pieces(), files)
     except KeyMissing as error:
         return [_of(seen, Verdict.WARNING, f"not looked into: {error}")]
     except (NotFound, RequestRefused, CorruptFile) as error:
         return [*findings, _of(seen, Verdict.FAILURE, str(error))]
     if told.log is not None and stream.crc != told.log:
-        findings.append(_of(seen, Verdict.FAILURE, _other_crc(stream.key, stream.crc, told.log)))
+        findings.append(_of(seen, Verdict.FAILURE, other_crc(stream.key, stream.crc, told.log)))
     return findings
 
 
@@ -133,13 +133,18 @@ def _indexes(
     raw = bucket.store.get(key)
     found = crc32c(raw)
     if told.indexes is not None and found != told.indexes:
-        findings.append(_of(seen, Verdict.FAILURE, _other_crc(key, found, told.indexes)))
+        findings.append(_of(seen, Verdict.FAILURE, other_crc(key, found, told.indexes)))
     try:
-        parts = zip(manifest.layout.parts(), _parts_of(split_indexes(raw, manifest.layout, key)), strict=True)
-        plain = [body.transform.restore_index(part, key, at.start) for at, part in parts]
+        return index_files(raw, manifest, body, key)
     except CorruptFile as error:
         findings.append(_of(seen, Verdict.FAILURE, str(error)))
         return None
+
+
+def index_files(raw: bytes, manifest: Manifest, body: Body, key: str) -> IndexFiles:
+    """The local files out of an `.indexes` object. Raises CorruptFile."""
+    parts = zip(manifest.layout.parts(), _parts_of(split_indexes(raw, manifest.layout, key)), strict=True)
+    plain = [body.transform.restore_index(part, key, at.start) for at, part in parts]
     return IndexFiles(
         offset=plain[0],
         timestamp=plain[1],
@@ -155,17 +160,17 @@ def _parts_of(files: IndexFiles) -> list[bytes]:
     return parts if files.transaction is None else [*parts, files.transaction]
 
 
-class _Log:
+class LogStream:
     """A `.log` object, its own bytes in pieces, its CRC-32C taken on the way."""
 
-    def __init__(self, bucket: Bucket, seen: Seen, body: Body) -> None:
-        self.key = seen.stem + ObjectKind.LOG
+    def __init__(self, bucket: Bucket, stem: str, body: Body) -> None:
+        self.key = stem + ObjectKind.LOG
         self.crc = 0
         self._store = bucket.store
         self._body = body
 
     def pieces(self) -> Iterator[bytes | bytearray]:
-        """Raises CorruptFile at a chunk that does not decrypt or decompress."""
+        """Raises NotFound, and CorruptFile at a chunk that does not decrypt or decompress."""
         chunks = self._body.chunks
         step_bytes = max(1, RANGE_BYTES // chunks.original_chunk_bytes) * chunks.original_chunk_bytes
         for start in range(0, chunks.original_file_bytes, step_bytes):
@@ -178,11 +183,12 @@ class _Log:
             yield self._body.restore(data, part, self.key)
 
 
-def _told(seen: Seen, manifest: Manifest) -> Told:
+def told_of(stem: str, manifest: Manifest) -> Told:
+    """What the manifest says, for `check_content`."""
     return Told(
-        log_key=seen.stem + ObjectKind.LOG,
-        indexes_key=seen.stem + ObjectKind.INDEXES,
-        segment_id=seen.name.segment_id,
+        log_key=stem + ObjectKind.LOG,
+        indexes_key=stem + ObjectKind.INDEXES,
+        segment_id=manifest.segment_id,
         base=manifest.base,
         next_base=manifest.next_base,
         size_bytes=manifest.size_bytes,
@@ -191,7 +197,8 @@ def _told(seen: Seen, manifest: Manifest) -> Told:
     )
 
 
-def _other_crc(key: str, found: int, expected: int) -> str:
+def other_crc(key: str, found: int, expected: int) -> str:
+    """In words."""
     return f"{key} has the CRC-32C {found:08x}, it was copied with {expected:08x}"
 
 

@@ -48,7 +48,6 @@ class Standing:
     deep: bool
     percent: float
     turn: int = 0
-    begun_ms: int = 0
     requests: int = 0
     bytes: int = 0
     reports: tuple[PartitionReport, ...] = ()
@@ -83,5 +82,4 @@ def begin(kept: Standing | None, fresh: Standing, *, anew: bool) -> Standing:
         deep=fresh.deep,
         percent=fresh.percent,
         turn=kept.turn if kept.cursor is not None else kept.turn + 1,
-        begun_ms=fresh.begun_ms,
     )

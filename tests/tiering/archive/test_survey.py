@@ -11,16 +11,17 @@ from kit.clock import FakeClock
 from kit.golden import golden
 from tierd.base.errors import RemoteUnavailable
 from tierd.base.ids import PartitionId, Uuid
+from tierd.config.topic import MAX_PARTITIONS
 from tierd.remote import crc
 from tierd.remote.archive_id import Archive, create_archive
 from tierd.remote.errors import WrongBucket
-from tierd.remote.heads import Head, update_head
+from tierd.remote.heads import HEAD, Head, update_head
 from tierd.remote.keys import Keys
 from tierd.remote.manifest import EpochStart
 from tierd.remote.memory import MemoryStore
 from tierd.remote.open import Bucket
 from tierd.remote.readonly import ReadOnlyStore, WriteRefused
-from tierd.remote.topics import TopicFile, put_topic
+from tierd.remote.topics import TOPIC, TopicFile, put_topic
 from tierd.remote.view import ArchivedPartition, ArchivedTopic
 from tierd.tiering.archive.keeper import News
 from tierd.tiering.archive.survey import Look, Survey
@@ -239,6 +240,19 @@ def test_what_tierd_keeps_beside_the_segments_counts(looking: Looking) -> None:
     found = looking.look()
     assert [topic.name for topic in found.topics.values()] == ["plain"]
     assert PLAIN not in found.topics
+
+
+def test_strange_numbers_and_misplaced_documents_count_for_nothing(looking: Looking) -> None:
+    """One object must not make millions of partitions, nor a copy of a head speak for another partition."""
+    for key in looking.keys(0):
+        looking.put(key.replace("/0/", "/4000000000/"), looking.store.get(key))
+    head = Head(topic="plain", topic_id=PLAIN, partition=5, epoch=3, incarnation=PLAIN, updated_ms=0, copied_to=999)
+    looking.put(KEYS.head("plain", PLAIN, 1), HEAD.encode(head))
+    file = TopicFile(topic="plain", topic_id=PLAIN, partitions=4_000_000, config={}, created_ms=5, epoch=3)
+    looking.put(KEYS.topic_file("other", PLAIN), TOPIC.encode(file))
+    assert len(looking.topic().partitions) == 1
+    put_topic(looking.store, KEYS, file)
+    assert len(looking.topic().partitions) == MAX_PARTITIONS
 
 
 def test_a_head_that_does_not_parse_leaves_it_to_the_segments(looking: Looking) -> None:

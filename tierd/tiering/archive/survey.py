@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from tierd.base.errors import RemoteUnavailable
 from tierd.base.ids import PartitionId, Uuid
+from tierd.config.topic import MAX_PARTITIONS
 from tierd.remote.archive_id import check_archive, read_archive
 from tierd.remote.heads import HEAD, Head
 from tierd.remote.keys import HeadKey, OwnerKey, TopicFileKey
@@ -78,11 +79,16 @@ class Survey:
         self._check_archive()
         keys = self.bucket.keys
         claims = [claim for _, claim in sorted(self._claims.look(self._listed(keys.owner_folder, OwnerKey)).items())]
-        files = self._files.look(self._listed(keys.topics_folder, TopicFileKey)).values()
+        files = self._files.look(self._listed(keys.topics_folder, TopicFileKey))
         heads = self._heads.look(self._listed(keys.partitions_folder, HeadKey))
         by_part = self._segments()
-        by_head = {PartitionId(head.topic_id, head.partition): head for head in heads.values()}
-        topics = _topics(files, by_head.values(), by_part)
+        by_head = {
+            PartitionId(head.topic_id, head.partition): head
+            for key, head in heads.items()
+            if key == keys.head(head.topic, head.topic_id, head.partition) and head.partition < MAX_PARTITIONS
+        }
+        own = [file for key, file in files.items() if key == keys.topic_file(file.topic, file.topic_id)]
+        topics = _topics(own, by_head.values(), by_part)
         if not topics and self.catalog.partitions():
             raise RemoteUnavailable(f"{self.bucket.url} shows no topic any more: is what should be there mounted?")
         parts = [(part, by_part.get(part, []), by_head.get(part)) for part in {*by_part, *by_head}]
@@ -128,7 +134,8 @@ class Survey:
         by_part: dict[PartitionId, list[Found]] = defaultdict(list)
         for found in self._all(lambda folder: list_segments(store, keys, folder), folders):
             for one in found:
-                by_part[one.part].append(one)
+                if one.part.partition < MAX_PARTITIONS:  # each one below has to be served, too
+                    by_part[one.part].append(one)
         return by_part
 
     def _take(
@@ -196,7 +203,7 @@ def _topics(
             found.pop(file.topic_id, None)
             continue
         one = found.setdefault(file.topic_id, _Topic(file.topic))
-        one.file, one.partitions = file, max(one.partitions, file.partitions)
+        one.file, one.partitions = file, max(one.partitions, min(file.partitions, MAX_PARTITIONS))
     return found
 
 

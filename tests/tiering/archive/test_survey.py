@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -89,6 +90,15 @@ class Looking:
                 metadata["eventTimestampMs"] = written_ms
                 data = json.dumps(document).encode()
             self.put(info.key.replace(str(PLAIN), str(topic_id)), data)
+
+
+def head_of(looking: Looking) -> Head:
+    """As tierd would write it, of the segments that were seen."""
+    entries = tuple(entry_of(row) for row in looking.catalog.segments(PART))
+    return Head(
+        topic="plain", topic_id=PLAIN, partition=0, epoch=3, incarnation=PLAIN, updated_ms=0, copied_to=END,
+        entries=entries,
+    )  # fmt: skip
 
 
 @pytest.fixture
@@ -218,11 +228,7 @@ def test_another_archive_is_refused(looking: Looking) -> None:
 def test_what_tierd_keeps_beside_the_segments_counts(looking: Looking) -> None:
     """Log start of a head, ends that it knows of, the topic file's settings and partitions; and its tombstone."""
     looking.look()
-    rows = looking.catalog.segments(PART)
-    head = Head(
-        topic="plain", topic_id=PLAIN, partition=0, epoch=3, incarnation=PLAIN, updated_ms=0,
-        log_start=70, copied_to=300, entries=tuple(entry_of(row) for row in rows),
-    )  # fmt: skip
+    head = replace(head_of(looking), log_start=70, copied_to=300)
     update_head(looking.store, KEYS, lambda _: head, topic="plain", topic_id=PLAIN, partition=0)
     file = TopicFile(
         topic="plain", topic_id=PLAIN, partitions=3, config={"retention.ms": "1000"}, created_ms=5, epoch=3
@@ -240,6 +246,33 @@ def test_what_tierd_keeps_beside_the_segments_counts(looking: Looking) -> None:
     found = looking.look()
     assert [topic.name for topic in found.topics.values()] == ["plain"]
     assert PLAIN not in found.topics
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_many_looks_come_to_what_one_would(looking: Looking, tmp_path: Path, seed: int) -> None:
+    """Objects come, go and come back in any order: what is shown and read never depends on what was seen before."""
+    chance, away = Random(seed), dict[str, bytes]()
+    if seed % 2:
+        looking.look()
+        update_head(looking.store, KEYS, lambda _: head_of(looking), topic="plain", topic_id=PLAIN, partition=0)
+    keys = [info.key for info in looking.store.list("tier/")]
+    for step in range(25):
+        some = chance.sample(keys, chance.randint(1, 4))
+        back = {key: away.pop(key) for key in some if key in away}
+        looking.put_back(back)
+        away |= looking.take_away(*(key for key in some if key not in back))
+        if len(away) == len(keys):
+            looking.put_back(away)
+            away.clear()
+        fresh = Catalog.open(tmp_path / f"{step}.sqlite")
+        once = Survey(Bucket(ReadOnlyStore(looking.store), KEYS, "memory:"), fresh).look()
+        if not once.topics:  # what was there before is kept then
+            fresh.close()
+            continue
+        assert looking.look().topics == once.topics
+        offsets = range(0, END, 20)
+        assert [looking.catalog.covering(PART, at) for at in offsets] == [fresh.covering(PART, at) for at in offsets]
+        fresh.close()
 
 
 def test_strange_numbers_and_misplaced_documents_count_for_nothing(looking: Looking) -> None:

@@ -161,6 +161,15 @@ class Remote(Section):
             "Longest wait before a change is in the partition's head in the bucket.",
         ),
     ] = 10_000
+    sweep_interval_ms: Annotated[
+        int,
+        Setting(
+            "remote.sweep.interval.ms",
+            Number(0, unit=MILLIS),
+            "Time between two sweeps of the bucket for what nobody needs, looked at every hour; 0: only `tierd sweep` "
+            "does it.",
+        ),
+    ] = DAY_MS
     encryption: Encryption = Encryption()
     refresh_interval_ms: Annotated[
         int,

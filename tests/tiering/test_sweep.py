@@ -194,6 +194,20 @@ def test_it_comes_by_itself_once_a_day(tmp_path: Path, caplog: pytest.LogCapture
     drive(tmp_path, work)
 
 
+def test_it_can_be_left_to_the_verb(tmp_path: Path) -> None:
+    async def work(bench: Bench) -> None:
+        view = await _copied(bench)
+        key = _put(bench.store, _stem(view, view.closed[1].base) + LOG)
+        _day(bench)
+        remote = bench.options.remote.model_copy(update={"sweep_interval_ms": 0})
+        bench.tierer.state.options = replace(bench.options, remote=remote)
+        await bench.tierer.sweep.tick()
+        assert bench.store.head(key).size
+        assert (await _sweep(bench)).gone == 1
+
+    drive(tmp_path, work)
+
+
 def test_it_is_among_the_scheduled_jobs(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
         view = await _copied(bench)

@@ -30,8 +30,6 @@ class TiererOptions:
     """First pause after a failed copy; doubled up to `remote.retry_max_ms`."""
     age_guard_ms: int = 86_400_000
     """Objects that lost against another copy of their range stay at least this long."""
-    sweep_interval_ms: int = 86_400_000
-    """So often what nobody needs is taken out of the bucket, however often the daemon is started."""
     sweep_look_ms: int = 3_600_000
     """So often it is looked whether a sweep is due."""
     clock_limit_ms: int = 300_000

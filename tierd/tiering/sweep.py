@@ -66,10 +66,10 @@ class Sweep:
         self._one = asyncio.Lock()
 
     async def tick(self) -> None:
-        """The daily sweep, when it is due."""
-        state = self._state
+        """The sweep by the clock, when it is due: however often the daemon is started."""
+        state, every_ms = self._state, self._state.options.remote.sweep_interval_ms
         last, now_ms = state.catalog.get(_SWEPT_MS), state.now_ms()
-        if last is not None and 0 <= now_ms - int(last) < state.options.sweep_interval_ms:
+        if not every_ms or (last is not None and 0 <= now_ms - int(last) < every_ms):
             return
         result = await self.run(dry=False)
         if result.outcome is not Outcome.DONE:

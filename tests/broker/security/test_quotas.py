@@ -128,6 +128,25 @@ def test_a_producer_that_comes_anew_keeps_the_pause_that_it_was_told(broker: Run
         assert broker.log("t").log_end == 2
 
 
+def test_a_reader_that_comes_anew_waits_first_and_then_for_records(broker: Running) -> None:
+    with Client(broker.address) as client, Client(broker.address) as other:
+        client.create("t")
+        client.produce("t", batch(1, size=1500))
+        alter(client, ("client-id", None), consumer_byte_rate=1000)
+        begun = time.monotonic()
+        client.send_fetch([("t", 0, 0, 1 << 20)], 12)  # one batch comes whole, whatever its size
+        assert ms(client.answer(ApiKey.FETCH, 12).throttle_time) > 400
+        with Client(broker.address) as anew:
+            anew.send_fetch([("t", 0, 1, 1 << 20)], 12, max_wait=30_000)
+            while broker.call(lambda: broker.broker.counters.throttled) < 2:
+                pass
+            other.produce("t", batch(1, size=1500))
+            answer = anew.answer(ApiKey.FETCH, 12)
+            assert answer.responses[0].partitions[0].records
+            assert time.monotonic() - begun >= 0.4
+            assert ms(answer.throttle_time) > 0, "what it has taken counts, too"
+
+
 def test_a_producer_that_wants_no_answer_waits_as_well(broker: Running) -> None:
     with Client(broker.address) as client:
         client.create("t")

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
@@ -25,7 +25,7 @@ from tierd.remote.readonly import ReadOnlyStore, WriteRefused
 from tierd.remote.topics import TOPIC, TopicFile, put_topic
 from tierd.remote.view import ArchivedPartition, ArchivedTopic
 from tierd.tiering.archive.keeper import News
-from tierd.tiering.archive.survey import Look, Survey
+from tierd.tiering.archive.survey import Changes, Survey
 from tierd.tiering.catalog import Catalog
 from tierd.tiering.intake import entry_of
 
@@ -33,6 +33,20 @@ KEYS = Keys("tier/")
 PLAIN = Uuid.parse("pysNnPZjQveUrPTnyXRpQQ")
 PART = PartitionId(PLAIN, 0)
 END = 240
+
+
+@dataclass(frozen=True)
+class Seen:
+    topics: dict[Uuid, ArchivedTopic]
+    changes: Changes
+
+    @property
+    def gone(self) -> tuple[Uuid, ...]:
+        return tuple(self.changes.gone)
+
+    @property
+    def rearranged(self) -> tuple[PartitionId, ...]:
+        return tuple(self.changes.rearranged)
 
 
 class Looking:
@@ -55,9 +69,9 @@ class Looking:
     def put(self, key: str, data: bytes) -> None:
         self.store.put(key, data, crc32c=crc.crc32c(data))
 
-    def look(self) -> Look:
+    def look(self) -> "Seen":
         self.gets.clear()
-        return self.survey.look()
+        return Seen(self.survey.look(), self.survey.changes())
 
     def topic(self) -> ArchivedTopic:
         (topic,) = self.look().topics.values()
@@ -204,8 +218,30 @@ def test_of_two_ids_under_one_name_the_newest_has_it(looking: Looking) -> None:
     looking.copy_as(other, written_ms=1 << 45)
     looking.catalog.deleting(*looking.catalog.segments(PartitionId(other, 0)))
     looking.catalog.deleted(*looking.catalog.segments(PartitionId(other, 0)))
-    names = {topic.name for topic in looking.anew().look().topics.values()}
+    names = {topic.name for topic in looking.anew().look().values()}
     assert names == {"plain", f"plain.{PLAIN}"}
+
+
+def test_a_look_that_fails_in_the_middle_tells_what_it_has_changed(looking: Looking) -> None:
+    looking.look()
+    _, log, _ = looking.keys(60)
+    looking.take_away(log)
+    other = Uuid(bytes(15) + b"\x07")
+    looking.copy_as(other, written_ms=1)
+
+    def refuse(operation: str, key: str) -> None:
+        if operation == "get_with_info" and str(other) in key:
+            raise RemoteUnavailable("away")
+
+    looking.store.before = refuse
+    with pytest.raises(RemoteUnavailable):
+        looking.survey.look()
+    changes = looking.survey.changes()
+    assert (len(changes.gone), changes.rearranged) == (1, {PART})
+    looking.store.before = lambda operation, key: None
+    found = looking.look()
+    assert len(found.topics) == 2
+    assert PART not in found.rearranged
 
 
 def test_an_empty_bucket_is_not_believed(looking: Looking) -> None:
@@ -266,10 +302,10 @@ def test_many_looks_come_to_what_one_would(looking: Looking, tmp_path: Path, see
             away.clear()
         fresh = Catalog.open(tmp_path / f"{step}.sqlite")
         once = Survey(Bucket(ReadOnlyStore(looking.store), KEYS, "memory:"), fresh).look()
-        if not once.topics:  # what was there before is kept then
+        if not once:  # what was there before is kept then
             fresh.close()
             continue
-        assert looking.look().topics == once.topics
+        assert looking.look().topics == once
         offsets = range(0, END, 20)
         assert [looking.catalog.covering(PART, at) for at in offsets] == [fresh.covering(PART, at) for at in offsets]
         fresh.close()

@@ -9,7 +9,7 @@ from tierd.base.errors import StartRefused, TierdError
 from tierd.base.ids import PartitionId, Uuid
 from tierd.base.logs import Doubling
 from tierd.remote.view import ArchivedTopic
-from tierd.tiering.archive.survey import Look, Survey
+from tierd.tiering.archive.survey import Survey
 
 log = logging.getLogger(__name__)
 
@@ -92,25 +92,28 @@ class Keeper:
         return topics, gone, self._trouble
 
     async def _look(self) -> None:
-        found = await asyncio.to_thread(self._survey.look)
-        for segment_id in found.gone:
-            self._forget(segment_id)
-        for part in found.rearranged:
-            self._rearranged(part)
-        self._take(found)
+        try:
+            topics = await asyncio.to_thread(self._survey.look)
+        finally:
+            changes = self._survey.changes()
+            for segment_id in changes.gone:
+                self._forget(segment_id)
+            for part in changes.rearranged:
+                self._rearranged(part)
+        self._take(topics)
 
-    def _take(self, found: Look) -> None:
-        for topic_id, topic in found.topics.items():
+    def _take(self, topics: dict[Uuid, ArchivedTopic]) -> None:
+        for topic_id, topic in topics.items():
             before = self._shown.get(topic_id)
             if before != topic:
                 self._news.changed[topic_id] = topic
                 self._news.gone.discard(topic_id)
             if before is not None and before.name != topic.name:
                 self._news.renamed.add(topic_id)
-        for topic_id in self._shown.keys() - found.topics.keys():
+        for topic_id in self._shown.keys() - topics.keys():
             self._news.changed.pop(topic_id, None)
             self._news.gone.add(topic_id)
-        self._shown = dict(found.topics)
+        self._shown = topics
         if self._news.changed or self._news.gone:
             self._some.set()
 

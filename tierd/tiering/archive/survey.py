@@ -46,14 +46,13 @@ class _Topic:
     file: TopicFile | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
-    """What one look has found."""
+@dataclass(slots=True)
+class Changes:
+    """What looks have changed for readers, also one that failed in the middle."""
 
-    topics: Mapping[Uuid, ArchivedTopic]
-    gone: tuple[Uuid, ...]
-    """Segments that readers no longer see."""
-    rearranged: tuple[PartitionId, ...]
+    gone: list[Uuid] = field(default_factory=list)
+    """Segments that they no longer see."""
+    rearranged: set[PartitionId] = field(default_factory=set)
 
 
 @dataclass(slots=True)
@@ -67,6 +66,7 @@ class Survey:
     _heads: Documents[Head] = field(init=False)
     _taken: dict[PartitionId, tuple[int, Taken]] = field(default_factory=dict)
     """With the hash of all that it was made of."""
+    _changes: Changes = field(default_factory=Changes)
 
     def __post_init__(self) -> None:
         store = self.bucket.store
@@ -74,8 +74,13 @@ class Survey:
         self._files = Documents(lambda key: TOPIC.get(store, key)[0])
         self._heads = Documents(lambda key: HEAD.get(store, key)[0])
 
-    def look(self) -> Look:
-        """Raises WrongBucket, RemoteUnavailable, DiskFull; what was known before still holds then."""
+    def changes(self) -> Changes:
+        """Since they were asked for the last time. Not while a look goes on."""
+        found, self._changes = self._changes, Changes()
+        return found
+
+    def look(self) -> dict[Uuid, ArchivedTopic]:
+        """All topics. Raises WrongBucket, RemoteUnavailable, DiskFull; what was known before still holds then."""
         self._check_archive()
         keys = self.bucket.keys
         claims = [claim for _, claim in sorted(self._claims.look(self._listed(keys.owner_folder, OwnerKey)).items())]
@@ -94,13 +99,8 @@ class Survey:
         parts = [(part, by_part.get(part, []), by_head.get(part)) for part in {*by_part, *by_head}]
         alive = [one for one in parts if one[0].topic_id in topics]
         taken = dict(self._all(lambda one: (one[0], self._take(*one, claims)), alive))
-        dropped = self._drop({row.part for row in self.catalog.partitions()} - set(taken))
-        gone = (segment_id for one, fresh in taken.values() if fresh for segment_id in one.gone)
-        return Look(
-            _named(topics, {part: one for part, (one, _) in taken.items()}),
-            (*gone, *dropped),
-            tuple(part for part, (one, fresh) in taken.items() if fresh and one.rearranged),
-        )
+        self._drop({row.part for row in self.catalog.partitions()} - set(taken))
+        return _named(topics, taken)
 
     @property
     def has_owner(self) -> bool:
@@ -138,21 +138,21 @@ class Survey:
                     by_part[one.part].append(one)
         return by_part
 
-    def _take(
-        self, part: PartitionId, listed: list[Found], head: Head | None, claims: Iterable[OwnerClaim]
-    ) -> tuple[Taken, bool]:
-        """And whether it is another than the last time."""
+    def _take(self, part: PartitionId, listed: list[Found], head: Head | None, claims: Iterable[OwnerClaim]) -> Taken:
         firsts = [(claim.epoch, claim.first_append(part)) for claim in claims]
         runs = [RunStart(epoch, first) for epoch, first in firsts if first is not None]
         objects = [(info.key, info.size, info.etag) for found in listed for info in found.objects.values()]
         made_of = hash((tuple(objects), tuple(runs), self._etag_of(head)))
         before = self._taken.get(part)
         if before is not None and before[0] == made_of:
-            return before[1], False
+            return before[1]
         taken = PartitionLook(self.bucket, self.catalog).take(part, listed, head, runs)
         self._note(part, listed[0].name.topic if listed else head.topic if head else "", taken.shown)
         self._taken[part] = made_of, taken
-        return taken, True
+        self._changes.gone += taken.gone
+        if taken.rearranged:
+            self._changes.rearranged.add(part)
+        return taken
 
     def _note(self, part: PartitionId, topic: str, shown: ArchivedPartition) -> None:
         """What no segment says of the partition, for the status of an archive that does not run."""
@@ -169,9 +169,8 @@ class Survey:
             return None
         return self._heads.etag(self.bucket.keys.head(head.topic, head.topic_id, head.partition))
 
-    def _drop(self, parts: Iterable[PartitionId]) -> list[Uuid]:
-        """Partitions that have left the bucket; their segments."""
-        gone = []
+    def _drop(self, parts: Iterable[PartitionId]) -> None:
+        """Partitions that have left the bucket."""
         for part in parts:
             rows = self.catalog.segments(part)
             if rows:
@@ -179,8 +178,8 @@ class Survey:
                 self.catalog.deleted(*rows)
             self.catalog.drop_partition(part)
             self._taken.pop(part, None)
-            gone += [row.remote.segment_id for row in rows]
-        return gone
+            self._changes.gone += [row.remote.segment_id for row in rows]
+            self._changes.rearranged.add(part)
 
     def _all(self, work: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
         with ThreadPoolExecutor(_THREADS, "survey") as pool:

@@ -22,7 +22,7 @@ from tierd.storage.header import HEADER_BYTES, parse_header
 from tierd.storage.indexing import IndexBuilder
 from tierd.storage.leftovers import PartitionFiles, drop_orphans, tidy
 from tierd.storage.lineage import Lineage
-from tierd.storage.log_read import has_time, heads
+from tierd.storage.log_read import heads, is_latest
 from tierd.storage.names import PARTITION_METADATA, Mark, Suffix, parse_segment_file, segment_file
 from tierd.storage.producers import Producers
 from tierd.storage.progress import Meter
@@ -257,7 +257,7 @@ class _Loader:
                 if segment.size_bytes:
                     first = parse_header(file.read(HEADER_BYTES), 0, segment.where)
                     builder.first_timestamp_ms = first.max_timestamp_ms
-                    if first.base_offset < segment.base or not has_time(segment, file.fileno(), loaded.offsets, last):
+                    if first.base_offset < segment.base or not is_latest(segment, file.fileno(), loaded.offsets, last):
                         return None
                 position = loaded.offsets.positions[-1] if len(loaded.offsets) else 0
                 for _, _, last_offset, _ in heads(file.fileno(), position, segment.size_bytes, segment.where):

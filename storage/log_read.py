@@ -281,10 +281,20 @@ def _first_from(segment: Segment, fd: int, entries: OffsetEntries, position: int
     return offset
 
 
-def has_time(segment: Segment, fd: int, entries: OffsetEntries, time: tuple[int, int] | None) -> bool:
-    """Whether an entry of the time index, if there is one, names a batch's largest timestamp. Raises CorruptFile."""
+def is_latest(segment: Segment, fd: int, entries: OffsetEntries, time: tuple[int, int] | None) -> bool:
+    """Whether the last entry of the time index, if there is one, names the largest timestamp, as far as the batch that
+    it leads to and those at the segment's end tell. Raises CorruptFile."""
     if time is None:
         return True
+    begin = entries.positions[-1] if len(entries) else 0
+    return has_time(segment, fd, entries, time) and all(
+        parse_header(os.pread(fd, HEADER_BYTES, position), 0, segment.where).max_timestamp_ms <= time[0]
+        for position, *_ in heads(fd, begin, segment.size_bytes, segment.where)
+    )
+
+
+def has_time(segment: Segment, fd: int, entries: OffsetEntries, time: tuple[int, int]) -> bool:
+    """Whether an entry of the time index names a batch's largest timestamp. Raises CorruptFile."""
     timestamp_ms, offset = time
     at = entries.floor_at(offset)
     for position, base, last, _ in heads(

@@ -17,7 +17,7 @@ from tierd.storage.context import LogContext
 from tierd.storage.gaps import Gap, Gaps
 from tierd.storage.index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
 from tierd.storage.index import OffsetIndex
-from tierd.storage.log_read import has_time, heads
+from tierd.storage.log_read import heads, is_latest
 from tierd.storage.names import Suffix
 from tierd.storage.recovery import Cut, cut_off
 from tierd.storage.remaking import Remade, RemadeIndexes
@@ -122,7 +122,7 @@ def _has_times(context: LogContext, segment: Segment) -> bool:
     indexes = context.indexes.of(segment)
     fd = segment.handle.acquire()
     try:
-        return has_time(segment, fd, indexes.offsets, indexes.times.last)
+        return is_latest(segment, fd, indexes.offsets, indexes.times.last)
     finally:
         segment.handle.release()
 

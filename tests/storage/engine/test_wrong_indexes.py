@@ -117,6 +117,7 @@ TIMES = {
     "below zero": (-1, lambda raw: b"\xff" + raw[1:]),
     "of another batch": (-1, lambda raw: raw[:8] + bytes(4)),
     "beyond the end": (-1, lambda raw: raw[:8] + b"\x01" + raw[9:]),
+    "gone": (-1, lambda _: b""),
     "one that is looked up": (1, lambda raw: raw[:8] + (int.from_bytes(raw[8:], "big") + 6).to_bytes(4, "big")),
 }
 

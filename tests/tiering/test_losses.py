@@ -69,7 +69,7 @@ def test_it_is_named_and_copied_again_from_the_local_segment(
 def test_what_is_left_of_a_copy_does_not_go_for_a_local_segment_that_has_lost_something(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
         view, lost = await _copied(bench)
-        bench.store.delete([lost.stem + ".rsm-manifest"])
+        bench.store.delete([lost.stem + ".indexes"])
         path = Path(view.directory) / f"{lost.base:020d}.log"
         first_bytes = 12 + int.from_bytes(path.read_bytes()[8:12], "big")
         assert first_bytes < lost.size_bytes

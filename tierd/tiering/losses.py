@@ -140,6 +140,10 @@ def faults(store: ObjectStore, keys: Keys, rows: Sequence[CatalogSegment]) -> di
     return {segment_id: why for segment_id, why in found.items() if why is not None}
 
 
+def gone(key: str) -> str:
+    return f"{key} is not there any more"
+
+
 def fault(row: CatalogSegment, sizes: Mapping[str, int]) -> str | None:
     """What is wrong with a segment's objects, whose *sizes* by key a LIST has shown; None when they are whole."""
     wanted = {
@@ -150,7 +154,7 @@ def fault(row: CatalogSegment, sizes: Mapping[str, int]) -> str | None:
     for kind, size in wanted.items():
         key = row.remote.stem + kind
         if key not in sizes:
-            return f"{key} is not there any more"
+            return gone(key)
         if sizes[key] != size and (size or kind is not ObjectKind.MANIFEST):
             return f"{key} has {sizes[key]} bytes, {size} were copied"
     return None

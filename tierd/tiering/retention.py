@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from tierd.base.errors import RemoteUnavailable, TierdError
 from tierd.base.ids import PartitionId
 from tierd.config.topic import DAY_MS
+from tierd.remote.errors import ClaimLost
 from tierd.storage.view import PartitionView, SegmentView
 from tierd.tiering import deletion
 from tierd.tiering.lifecycle import CopyState
 from tierd.tiering.losses import faults
 from tierd.tiering.plan import RemoteRange, covers, local_start_target, log_start_target, thin_to
 from tierd.tiering.publish import Publisher
+from tierd.tiering.recommit import commit_again, lacks_only_manifest
 from tierd.tiering.rows import CatalogPartition, CatalogSegment
 from tierd.tiering.segments import RemoteSegment
 from tierd.tiering.state import COMMIT_WITHIN_MS, TierState
@@ -216,8 +218,28 @@ class Retention:
         found = await state.blocking(lambda: faults(state.bucket.store, state.bucket.keys, rows))
         still = {row.remote.segment_id for row in state.catalog.segments(view.id, CopyState.COPY_FINISHED)}
         looked = [row for row in rows if row.remote.segment_id in still]  # the others were copied again meanwhile
+        for row in looked:
+            if (why := found.get(row.remote.segment_id)) and await self.commit_again(view, row, why):
+                del found[row.remote.segment_id]
         if state.losses.note(view.id, str(view.name), looked, found):
             state.tell(view.id)
+
+    async def commit_again(self, view: PartitionView, row: CatalogSegment, why: str) -> bool:
+        """Whether all that *row* had lost was its manifest, and that is there again."""
+        state = self._state
+        if not state.held or state.losses.is_damaged(row.remote.segment_id) or not lacks_only_manifest(row, why, view):
+            return False
+        facts = {"partition": str(view.name), "base": row.remote.base}
+        try:
+            await state.blocking(lambda: commit_again(state, row))
+        except ClaimLost as lost:
+            state.lose(str(lost))
+            return False
+        except TierdError as error:
+            log.warning("a manifest that is gone could not be written again: %s", error, extra=facts)
+            return False
+        log.warning("a manifest that was gone is written again", extra=facts)
+        return True
 
     def _mend_lost(self, part: PartitionId) -> None:
         if not self._state.losses.of(part):

@@ -115,6 +115,8 @@ class Tierer:
             check_keys(state.catalog, state.bucket.ring)  # of what was taken in, too
         state.claim = taken.claim  # the report tells it
         self._settled(taken)
+        if taken.surveyed is not None:  # before anybody hears that offsets are lost
+            await self._commit_again(taken.surveyed)
         rows = state.catalog.partitions()
         topics = tuple(state.catalog.topics()) if taken.surveyed is not None else ()
         pending = taken.claim.state is not ClaimState.HELD
@@ -154,6 +156,12 @@ class Tierer:
         if state.bucket.url.startswith("s3:"):  # what a directory can do is known
             self._spawn(self._probe())
         self.copying.wake_all()
+
+    async def _commit_again(self, surveyed: Surveyed) -> None:
+        for one in surveyed.faulty:
+            view = self.state.views.get(one.row.remote.part)
+            if view is not None and await self.retention.commit_again(view, one.row, one.why):
+                self.state.losses.mended(view.id, [one.row])
 
     def _note_losses(self, surveyed: Surveyed) -> None:
         """A look at the whole bucket has shown segments that are not whole. Of those that do not count nobody cares."""

@@ -116,10 +116,10 @@ def _settle(context: LogContext, name: TopicPartition, segments: Segments, gaps:
 
 
 def _has_times(context: LogContext, segment: Segment) -> bool:
-    """Whether the log says what the last entry of the time index does: retention and look-ups go by that."""
-    if not segment.size_bytes:
+    """Whether the log says what the last entry of the time index does: retention and look-ups go by that. One made from
+    the log is as good as that is."""
+    if not segment.size_bytes or (indexes := context.indexes.of(segment)).offsets.from_log:
         return True
-    indexes = context.indexes.of(segment)
     fd = segment.handle.acquire()
     try:
         return is_latest(segment, fd, indexes.offsets, indexes.times.last)

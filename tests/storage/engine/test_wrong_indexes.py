@@ -9,8 +9,10 @@ import pytest
 from kit.logs import SMALL, T0, TP, Place, batch, by_time, fill, largest_timestamp, log_bytes, slice_bytes
 from tierd.base.errors import CorruptFile
 from tierd.storage.batch import walk
+from tierd.storage.errors import Repairing
 from tierd.storage.log import Log
 from tierd.storage.names import Suffix, segment_file
+from tierd.storage.repairs import Repair
 
 _ENTRY = struct.Struct(">ii")
 
@@ -120,6 +122,33 @@ TIMES = {
     "gone": (-1, lambda _: b""),
     "one that is looked up": (1, lambda raw: raw[:8] + (int.from_bytes(raw[8:], "big") + 6).to_bytes(4, "big")),
 }
+
+
+def test_a_broken_batch_beside_a_wrong_time_is_no_repair_without_end(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    directory = place.open()
+    log = place.new_log(directory)
+    for i in range(60):
+        log.append(batch(2, size=60, at_ms=T0 + 100 * i), now_ms=T0 + 100 * i)
+    directory.close(clean=True)
+    path = min(log.directory.glob("*.log"))
+    raw = bytearray(path.read_bytes())
+    broken, _ = list(walk(raw))[6]
+    raw[broken + 100] ^= 1
+    path.write_bytes(raw)
+    times = path.with_suffix(".timeindex")
+    times.write_bytes(times.read_bytes()[:-12])
+    directory = place.open()
+    log, waiting = directory.logs[TP], list[Repair]()
+    directory.repairs.hand_over = waiting.append
+    for _ in range(3):
+        try:
+            assert slice_bytes(log, 0)
+            break
+        except Repairing:
+            waiting[-1].work()()
+            directory.repairs.end(waiting[-1])
+    assert len(waiting) == 1
 
 
 @pytest.mark.parametrize("number", [0, 1, -1])

@@ -117,15 +117,17 @@ class Rounds:
 
     def _round(self, number: int, deed: str) -> str:
         """One kill inside *deed*, and everything up again; say where it hit."""
-        topic = f"gone-{number}"
-        if deed == "delete":
-            self.create(topic)
-            traffic.produce_confluent(self.daemon.address, topic, self._gone(topic))
-            self.verb("copy", wait=True, roll=True)
         if deed == ANYTIME:
             return self._any_time()
         mine = choose(deed, self.dice, in_folder=self.remotely.folder is not None)
-        for nth in range(mine.nth, 0, -1) if mine.nth < 4 else (mine.nth, mine.nth // 2, 2, 1):
+        tries = range(mine.nth, 0, -1) if mine.nth < 4 else (mine.nth, mine.nth // 2, 2, 1)
+        for attempt, nth in enumerate(tries):
+            self.mine.unlink(missing_ok=True)  # one that was laid deeper than there are steps
+            topic = f"gone-{number * 10 + attempt}"
+            if deed == "delete":
+                self.create(topic)
+                traffic.produce_confluent(self.daemon.address, topic, self._gone(topic))
+                self.verb("copy", wait=True, roll=True)
             mine = Mine(role=mine.role, step=mine.step, nth=nth, after=mine.after, victims=mine.victims)
             mine.lay(self.mine)
             if self._drive(deed, topic):

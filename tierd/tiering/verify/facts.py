@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from tierd.base.ids import PartitionId
+from tierd.remote.extras import SegmentExtras
 from tierd.remote.heads import Gap, Head, HeadEntry
 from tierd.remote.keys import ObjectKind, SegmentName
 from tierd.remote.manifest import Manifest
@@ -24,8 +25,8 @@ class Seen:
     objects: Mapping[ObjectKind, ObjectInfo]
     entry: HeadEntry | None = None
     """What the head says; None when it does not name the segment."""
-    manifest: Manifest | None = None
-    """Read when the head does not name it."""
+    read: tuple[Manifest, SegmentExtras] | None = None
+    """Its manifest, which is read already when the head does not name it."""
 
     @property
     def base(self) -> int:

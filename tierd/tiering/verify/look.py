@@ -154,7 +154,7 @@ def _seen(
         return Unread(name.base, str(error))
     made = entry_of_manifest(manifest, extras)
     row = replace(named_row(bucket.keys, name, made), owner_epoch=extras.epoch)
-    return Seen(name=name, stem=stem, row=row, objects=objects, manifest=manifest)
+    return Seen(name=name, stem=stem, row=row, objects=objects, read=(manifest, extras))
 
 
 def read_manifest(bucket: Bucket, stem: str) -> tuple[Manifest, SegmentExtras]:

@@ -40,7 +40,7 @@ def check_segment(bucket: Bucket, seen: Seen, *, deep: bool, crc_expected: bool)
     Raises RemoteUnavailable.
     """
     try:
-        manifest, extras = read_manifest(bucket, seen.stem)
+        manifest, extras = seen.read or read_manifest(bucket, seen.stem)
     except (NotFound, CorruptFile) as error:
         return [_of(seen, Verdict.FAILURE, str(error))]
     findings = compare(seen, manifest)

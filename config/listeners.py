@@ -223,8 +223,8 @@ class Listener(Endpoint):
             Number(MIB, unit=BYTES),
             "Bytes of requests being received at a time, over all connections, beside 4 KiB each (22 KiB with TLS). A "
             "request without room waits, small ones go first, and who sends below 16 KiB/s is closed while others "
-            "wait. A quarter of this and the largest request have room in any case. Answers that clients do not take may "
-            "hold as much again; then who holds most is closed.",
+            "wait. A quarter of this and the largest request have room in any case. Answers that clients do not take "
+            "may hold as much again; then who holds most is closed.",
         ),
     ] = 256 * MIB
     idle_ms: Annotated[

@@ -5,7 +5,8 @@ what is superseded. Nothing but `.cleaned` files is written: the segments themse
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 
 from tierd.base.disk import Disk
 from tierd.base.errors import DiskFull, TierdError
@@ -54,8 +55,8 @@ class Cleaner:
         )
         cleaner = BatchCleaner(offsets, Transactions(job.aborted), rules)
         reached = [source for source in job.sources if source.base < offsets.stop]
-        for group in groups(list(map(self._sized, reached)), job.segment_bytes, job.index_bytes):
-            self._on_group(self._clean_group([sized.source for sized in group], cleaner))
+        planned = groups(list(map(self._sized, reached)), job.segment_bytes, job.index_bytes)
+        self._clean_groups([[sized.source for sized in group] for group in planned], cleaner)
         before = sum(source.size_bytes for source in reached)
         return CleanReport(cleaned_to=offsets.stop, bytes_before=before, bytes_after=self._after)
 
@@ -87,7 +88,27 @@ class Cleaner:
 
     # -- the second walk --
 
-    def _clean_group(self, sources: list[Source], cleaner: BatchCleaner) -> CleanedGroup:
+    def _clean_groups(self, planned: Sequence[list[Source]], cleaner: BatchCleaner) -> None:
+        """A segment becomes durable, in a thread, while the next one is written; they are told in order."""
+        with ThreadPoolExecutor(1, "durable") as durable:
+            ready: Future[CleanedGroup] | None = None
+            for sources in planned:
+                try:
+                    written = self._write_group(sources, cleaner)
+                except BaseException:
+                    self._tell(ready)  # good all the same
+                    raise
+                before, ready = ready, durable.submit(self._finish_group, sources, written)
+                self._tell(before)
+            self._tell(ready)
+
+    def _tell(self, ready: "Future[CleanedGroup] | None") -> None:
+        if ready is not None:
+            group = ready.result()
+            self._after += group.size_bytes
+            self._on_group(group)
+
+    def _write_group(self, sources: list[Source], cleaner: BatchCleaner) -> CleanedSegment:
         job = self._job
         needed = sum(source.size_bytes for source in sources)
         if self._disk.free_bytes(job.directory) < needed + job.reserve_bytes:
@@ -97,13 +118,20 @@ class Cleaner:
         try:
             for source in sources:
                 self._clean_source(source, cleaner, out)
-            append_ms = sources[-1].append_ms
-            out.finish(append_ms)
         except BaseException:
             out.close()
             drop_files(self._disk, job.directory, base, Mark.CLEANED)
             raise
-        self._after += out.size_bytes
+        return out
+
+    def _finish_group(self, sources: list[Source], out: CleanedSegment) -> CleanedGroup:
+        append_ms = sources[-1].append_ms
+        try:
+            out.finish(append_ms)
+        except BaseException:
+            out.close()
+            drop_files(self._disk, self._job.directory, sources[0].base, Mark.CLEANED)
+            raise
         return CleanedGroup(
             bases=tuple(source.base for source in sources),
             size_bytes=out.size_bytes,

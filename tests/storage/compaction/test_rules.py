@@ -7,6 +7,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from typing_extensions import Buffer
 
 from kit.compaction import COMPACTED, batches, clean, markers, plan, records
 from kit.keyed import History
@@ -303,6 +304,35 @@ def test_it_stops_when_nobody_wants_it_and_when_the_disk_is_full(writer: Writer)
     with pytest.raises(CleaningStopped):
         Cleaner(job, PosixDisk(), lambda _: None, lambda: True).run()
     assert not list(writer.log.directory.glob("*.cleaned"))
+
+
+class _FullAt(PosixDisk):
+    """No room for one file."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def write_new(self, path: Path, data: Buffer) -> None:
+        if path.name == self._name:
+            raise DiskFull("no room")
+        super().write_new(path, data)
+
+
+@pytest.mark.parametrize("suffix", ["log", "timeindex"])
+def test_what_was_cleaned_before_a_full_disk_is_good(suffix: str, writer: Writer) -> None:
+    for number in range(4):
+        writer.put(("a" * 2000, "1"), (f"b{number}", "1" * 2000))
+        writer.log.roll()
+    planned = plan(writer.log, writer.now_ms)
+    assert planned is not None
+    job = writer.log.compaction.job(planned, now_ms=T0, keep_deletes=False, memory_bytes=1 << 20, reserve_bytes=0)
+    bases = [source.base for source in job.sources]
+    told: list[int] = []
+    disk = _FullAt(f"{bases[2]:020d}.{suffix}.cleaned")
+    with pytest.raises(DiskFull, match="no room"):
+        Cleaner(job, disk, lambda group: told.append(group.base), lambda: False).run()
+    assert told == bases[:2]
+    assert not list(writer.log.directory.glob(f"{bases[2]:020d}.*.cleaned"))
 
 
 def test_neighbours_are_merged_by_their_sizes_before(tmp_path: Path) -> None:

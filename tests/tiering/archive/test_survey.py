@@ -10,6 +10,7 @@ import pytest
 
 from kit.clock import FakeClock
 from kit.golden import golden
+from kit.tiers import until
 from tierd.base.errors import RemoteUnavailable
 from tierd.base.ids import PartitionId, Uuid
 from tierd.config.topic import MAX_PARTITIONS
@@ -231,6 +232,7 @@ def test_a_look_that_fails_in_the_middle_tells_what_it_has_changed(looking: Look
 
     def refuse(operation: str, key: str) -> None:
         if operation == "get_with_info" and str(other) in key:
+            until("the partition beside it", lambda: looking.catalog.covering(PART, 60) is None)
             raise RemoteUnavailable("away")
 
     looking.store.before = refuse

@@ -111,6 +111,7 @@ def test_the_owner_writes_it_again_and_keeps_its_bytes_once(tmp_path: Path) -> N
         view = bench.adopt("codec-none-0")
         await bench.open(who())
         await bench.copy()
+        bench.catalog.gaps.add(view.id, [(3, 5)])
         _spoil(bench, view)
         refuse = [True]
 
@@ -124,7 +125,8 @@ def test_the_owner_writes_it_again_and_keeps_its_bytes_once(tmp_path: Path) -> N
         assert bench.tierer.state.remote(view.id).rotten_head is not None
         refuse[0] = False
         await bench.tierer.publisher.tick()
-        assert _head(bench, view).log_start == view.log_start
+        head = _head(bench, view)
+        assert (head.log_start, [(gap.start, gap.stop) for gap in head.gaps]) == (view.log_start, [(3, 5)])
         assert bench.local.remotes[view.id].rotten_head is None
         assert _kept(bench) == [_ROTTEN]
 

@@ -35,6 +35,10 @@ class AcceptedGaps:
                 self._spans = {other: spans for other, spans in self._spans.items() if other != str(part)}
                 self._keep(json.dumps(self._spans))
 
+    def spans(self, part: PartitionId) -> tuple[Span, ...]:
+        """Ascending."""
+        return tuple(self._spans.get(str(part), ()))
+
     def covers(self, part: PartitionId, start: int, stop: int) -> bool:
         """Whether all of [start, stop) is accepted as lost."""
         return any(first <= start and stop <= last for first, last in self._spans.get(str(part), []))

@@ -25,6 +25,9 @@ from tierd.tiering.state import TierState
 log = logging.getLogger(__name__)
 
 
+_WHY_IS_LOST = "accepted; the head that said why did not parse"
+
+
 class Publisher:
     """Writes what is dirty. A head or file that fails stays dirty and is tried at the next tick."""
 
@@ -150,6 +153,12 @@ class Publisher:
             self._kept[part] = raw
             log.error("a head does not parse and is set aside: %s", why, extra={"partition": str(name), "kept": kept})
 
+    def _known_gaps(self, part: PartitionId) -> tuple[Gap, ...]:
+        """What the catalog knows of gaps that were accepted; who did it and why stood in the head alone."""
+        return tuple(
+            Gap(start=start, stop=stop, reason=_WHY_IS_LOST) for start, stop in self._state.catalog.gaps.spans(part)
+        )
+
     def _head(self, part: PartitionId, topic: str, old: Head | None) -> Head:
         """The catalog's state; gaps, and a log start further on, stay as they are in the bucket."""
         state = self._state
@@ -169,7 +178,7 @@ class Publisher:
             lineage=lineage or (old.lineage if old else ()),
             log_start=max(log_start, old.log_start if old else 0),
             copied_to=row.copied_to if row else None,
-            gaps=_joined(old.gaps if old else (), self._accepting.get(part, ())),
+            gaps=_joined(old.gaps if old else self._known_gaps(part), self._accepting.get(part, ())),
             entries=tuple(entry_of(one) for one in rows),
         )
         return new

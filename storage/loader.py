@@ -214,7 +214,7 @@ class _Loader:
         return segment
 
     def _miss_txn_index(self, segment: Segment) -> None:
-        """One that is missing, or shorter than it was, is made again on first use."""
+        """One that is missing, or not what it was, is made again on first use."""
         if self._listed.misses(segment):
             if segment.has_txn_index:
                 self._context.set_aside.move(self._name, segment.path(Suffix.TXN_INDEX))

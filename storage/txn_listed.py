@@ -1,16 +1,18 @@
-"""Which segments of a log have a `.txnindex`, and of how many bytes, listed in the state directory.
+"""Which segments of a log have a `.txnindex`, and what is in it, listed in the state directory.
 
 A segment without aborts has none, so one that vanishes leaves no trace in the log's directory but the batches
-themselves, nor does an entry that is cut off. With the list a start misses them, and the index is made again on first
-use (`txn_rebuild.py`).
+themselves, nor does an entry that is cut off, or one whose producer is another. With the list a start finds it out, and
+the index is made again on first use (`txn_rebuild.py`).
 """
 
 import json
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, fields
+from functools import partial
 from pathlib import Path
+from zlib import crc32
 
 from tierd.base.disk import Disk, publish
 from tierd.base.errors import DiskFull
@@ -22,11 +24,16 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
-    """In bytes. What the index had counts only for a log of that size: of one cleaned since it may have less."""
+class Listed:
+    """What the index had counts only for a log of that size: of one cleaned since it may be another."""
 
-    log: int
-    index: int
+    log_bytes: int
+    index_bytes: int
+    crc: int
+    """CRC-32 of the index."""
+
+
+_FIELDS = len(fields(Listed))
 
 
 class TxnListed:
@@ -36,29 +43,39 @@ class TxnListed:
         self._path = path
         self._disk = disk
         self._lock = threading.Lock()
-        self._sizes = _load(path)
+        self._listed = _load(path)
         """As the file has them; None: not known."""
         self._wanted: Mapping[int, Segment] = {}
-        self.bases = frozenset(self._sizes)
+        self.bases = frozenset(self._listed)
         """Of the segments that are listed, or are about to be."""
 
     def misses(self, segment: Segment) -> bool:
-        """Whether it has had an index, or a longer one than lies there; an empty one tells itself. Raises OSError."""
+        """Whether the index that it has had does not lie there; an empty one tells by itself. Raises OSError."""
         if not segment.has_txn_index:
             return segment.base in self.bases
-        known = self._sizes.get(segment.base)
-        if known is None or known.log != segment.size_bytes:
+        known, raw = self._listed.get(segment.base), segment.path(Suffix.TXN_INDEX).read_bytes()
+        if known is None or known.log_bytes != segment.size_bytes or not raw:
             return False
-        return 0 < segment.path(Suffix.TXN_INDEX).stat().st_size < known.index
+        return (known.index_bytes, known.crc) != (len(raw), crc32(raw))
 
     def update(self, segments: Iterable[Segment], *, anew: bool = False) -> Callable[[], None] | None:
         """List those of *segments* that have an index and no others: what makes that durable, in any thread; None when
-        they are listed already. *anew*: sizes may have changed, too."""
+        they are listed already. *anew*: what is in them may have changed, too."""
         wanted = {one.base: one for one in segments if one.has_txn_index}
         if wanted.keys() == self.bases and not (anew and wanted):
             return None
         self.bases, self._wanted = frozenset(wanted), wanted
-        return self._save
+        return partial(self._save, anew)
+
+    def _looked_at(self, segment: Segment, known: Listed | None) -> Listed | None:
+        """*known* while the log is the same; what the list says when a file is not there now."""
+        if known is not None and known.log_bytes == segment.size_bytes:
+            return known
+        try:
+            raw = segment.path(Suffix.TXN_INDEX).read_bytes()
+            return Listed(segment.path(Suffix.LOG).stat().st_size, len(raw), crc32(raw))
+        except FileNotFoundError:
+            return self._listed.get(segment.base)
 
     def forget(self) -> None:
         """The log is gone."""
@@ -68,38 +85,32 @@ class TxnListed:
         except OSError as error:
             log.warning("a list that nobody needs stays", extra={"file": str(self._path), "why": str(error)})
 
-    def _save(self) -> None:
+    def _save(self, anew: bool) -> None:
         """A list that cannot be written is tried again with the next change: without it all is as in Kafka."""
         with self._lock:
             try:
-                sizes = {base: _measured(one) or self._sizes.get(base) for base, one in self._wanted.items()}
-                if sizes != self._sizes:
+                known = {} if anew else self._listed
+                listed = {base: self._looked_at(one, known.get(base)) for base, one in self._wanted.items()}
+                if listed != self._listed:
                     make_folder(self._disk, self._path.parent)
-                    publish(self._disk, self._path, _encoded(sizes))
-                    self._sizes = sizes
+                    publish(self._disk, self._path, _encoded(listed))
+                    self._listed = listed
             except (DiskFull, OSError) as error:
                 log.warning("transaction indexes are not listed", extra={"file": str(self._path), "why": str(error)})
 
 
-def _measured(segment: Segment) -> Sizes | None:
-    """None when a file is not there: nothing new is known."""
-    try:
-        return Sizes(*(segment.path(suffix).stat().st_size for suffix in (Suffix.LOG, Suffix.TXN_INDEX)))
-    except FileNotFoundError:
-        return None
+def _encoded(listed: Mapping[int, Listed | None]) -> bytes:
+    """A row for each segment: its base, then what else is known."""
+    return json.dumps(
+        [[base, *(astuple(one) if one is not None else ())] for base, one in sorted(listed.items())]
+    ).encode()
 
 
-def _encoded(sizes: Mapping[int, Sizes | None]) -> bytes:
-    """A row for each segment: its base, then both sizes where they are known."""
-    rows = [[base] if known is None else [base, known.log, known.index] for base, known in sorted(sizes.items())]
-    return json.dumps(rows).encode()
-
-
-def _load(path: Path) -> dict[int, Sizes | None]:
+def _load(path: Path) -> dict[int, Listed | None]:
     """Lists of bases alone were written once, too."""
     try:
         rows = [row if isinstance(row, list) else [row] for row in json.loads(path.read_bytes())]
-        return {int(base): Sizes(*map(int, sizes)) if sizes else None for base, *sizes in rows}
+        return {int(base): Listed(*map(int, rest)) if len(rest) == _FIELDS else None for base, *rest in rows}
     except FileNotFoundError:
         return {}
     except (ValueError, TypeError) as error:

@@ -52,6 +52,8 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
     "random": lambda path: path.write_bytes(random.Random(5).randbytes(path.stat().st_size)),
     "torn": lambda path: os.truncate(path, path.stat().st_size - 10),
     "an entry less": lambda path: os.truncate(path, path.stat().st_size - ENTRY_BYTES),
+    "producer": flip(2 + 7),
+    "first offset": flip(2 + 8 + 7),
     "version": flip(1),
     "marker": flip(2 + 8 + 8 + 6),
     "last marker": flip(-14),
@@ -180,7 +182,7 @@ def test_of_a_log_that_is_another_now_no_index_is_missed(damaged: Opened) -> Non
     damaged.directory.close(clean=True)
     [path] = (damaged.place.set_aside.parent / TXN_LISTED / str(TP)).iterdir()
     rows = json.loads(path.read_bytes())
-    path.write_text(json.dumps([[one, size + (one == base), index + 340] for one, size, index in rows if one == base]))
+    path.write_text(json.dumps([[one, size + 1, index + 340, 7] for one, size, index, _ in rows if one == base]))
     log = damaged.again()
     everything(log)
     assert damaged.place.set_aside_files() == []
@@ -195,7 +197,7 @@ def test_a_list_of_an_older_tierd_counts(damaged: Opened) -> None:
     min(log.directory.glob("*.txnindex")).unlink()
     assert everything(damaged.again()) == before
     damaged.directory.close(clean=True)
-    assert {len(row) for row in json.loads(path.read_bytes())} == {3}
+    assert {len(row) for row in json.loads(path.read_bytes())} == {4}
 
 
 def test_the_list_follows_the_segments_and_goes_with_the_log(damaged: Opened) -> None:
@@ -207,7 +209,7 @@ def test_the_list_follows_the_segments_and_goes_with_the_log(damaged: Opened) ->
         return sorted(int(one.stem) for one in log.directory.glob("*.txnindex"))
 
     def listed() -> list[int]:
-        return [base for base, _, _ in json.loads(path.read_bytes())]
+        return [base for base, *_ in json.loads(path.read_bytes())]
 
     assert listed() == there() == [segment.base for segment in log.closed()]
     log.move_log_start(log.closed()[1].base)

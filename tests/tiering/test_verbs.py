@@ -201,7 +201,6 @@ def test_copy_does_not_wait_for_what_closes_after_it_was_asked(tmp_path: Path) -
         view = bench.adopt("codec-none-0")
         now, later = view.closed[:2], view.closed[2].base
         bench.local.views[view.id] = replace(view, closed=now, active_base=later, recovery_point=later)
-        await bench.open(who())
         loop = asyncio.get_running_loop()
 
         def close_more(operation: str, key: str) -> None:
@@ -209,9 +208,10 @@ def test_copy_does_not_wait_for_what_closes_after_it_was_asked(tmp_path: Path) -
                 loop.call_soon_threadsafe(lambda: bench.local.set(view.id, closed=view.closed))
 
         bench.store.before = close_more
+        await bench.open(who())
         result = await bench.tierer.verbs.copy(wait=True, timeout_ms=10_000, report=no_report)
-        assert (result.outcome, result.segments) == (Outcome.DONE, len(now))
-        assert [row.waiting.reason for row in result.left] == ["unflushed"]
+        assert result.outcome is Outcome.DONE
+        assert [(row.copied_to, row.waiting.reason) for row in result.left] == [(later, "unflushed")]
 
     drive(tmp_path, work)
 
@@ -222,8 +222,9 @@ def test_copy_names_what_waits_for_its_cleaning(tmp_path: Path) -> None:
         bench.local.views[view.id] = replace(view, cleaned_to=view.closed[0].next_base)
         await bench.open(who())
         result = await bench.copy()
-        assert (result.outcome, result.segments) == (Outcome.PINNED, 1)
-        assert [row.waiting.reason for row in result.left] == ["uncleaned"]
+        assert result.outcome is Outcome.PINNED
+        first = view.closed[0]
+        assert [(row.copied_to, row.waiting.reason) for row in result.left] == [(first.next_base, "uncleaned")]
 
     drive(tmp_path, work)
 

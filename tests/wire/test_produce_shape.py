@@ -106,6 +106,14 @@ def test_many_partitions_of_a_topic_and_bounded_memory() -> None:
     assert not agrees(shapes, request("t", 1001))
 
 
+def test_long_names_are_kept_of_fewer_shapes() -> None:
+    shapes = ProduceShapes()
+    for number in range(100):
+        frame = request(client_id=f"{number:0900}")
+        assert agrees(learnt(frame, shapes), frame)
+    assert sum(map(len, shapes._known)) <= 8 * 1024
+
+
 @pytest.mark.parametrize(
     "other",
     [

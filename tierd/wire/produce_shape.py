@@ -21,6 +21,7 @@ _ANSWER_TAIL: Final = b"\1\0\0\0" + b"\0\0\0\0\0"  # no record errors, no messag
 _ONE: Final = uvarint(2)  # a compact count of one
 _MOST_BITS: Final = 35
 _MOST_SHAPES: Final = 64
+_MOST_BYTES: Final = 8 * 1024  # of what stands before the records in all of these: there may be thousands of connections
 _LONGEST: Final = 1024  # before the records: names may be as long as a request, and are kept as long as the connection
 
 
@@ -72,7 +73,7 @@ class ProduceShapes:
         found = _records(frame, size_at)
         if found is None or len(found) != len(records):
             return
-        if size_at != self._size_at or len(self._known) >= _MOST_SHAPES:
+        if size_at != self._size_at or len(self._known) >= min(_MOST_SHAPES, _MOST_BYTES // size_at):
             self._known.clear()
             self._size_at = size_at
         self._known[_key(frame, size_at)] = ProduceShape(

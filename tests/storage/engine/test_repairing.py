@@ -1,8 +1,10 @@
 """Damage that a thread repairs, and what happens to the log and its files meanwhile."""
 
 import os
+import shutil
 from collections.abc import Callable
 from contextlib import suppress
+from copy import copy
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -58,6 +60,12 @@ class Damaged:
         self.base, stop = self.ranges[1]
         self.gap = (stop - 2, stop)
         os.truncate(self.path(Suffix.LOG), self.path(Suffix.LOG).stat().st_size - 100)
+
+    def copied(self, root: Path) -> "Damaged":
+        shutil.copytree(self.place.root, root)
+        other = copy(self)
+        other.place = Place(root, SETTINGS)
+        return other
 
     def path(self, suffix: Suffix) -> Path:
         return self.place.data / f"{TP}" / segment_file(self.base, suffix)
@@ -267,10 +275,9 @@ def test_a_transaction_index_is_made_again_in_the_thread(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("power", [False, True])
 def test_a_stop_at_any_step_loses_and_doubles_nothing(power: bool, tmp_path: Path) -> None:
+    template = Damaged(tmp_path / "template")
     for dies_at in count(1):
-        damaged = Damaged(tmp_path / f"{dies_at}")
-        damaged.open()
-        damaged.directory.close(clean=True)
+        damaged = template.copied(tmp_path / f"{dies_at}")
         damaged.place.disk = disk = ModelDisk(damaged.place.root)
         damaged.open()
         disk.power_on(dies_at)

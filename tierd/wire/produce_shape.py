@@ -21,7 +21,7 @@ _ANSWER_TAIL: Final = b"\1\0\0\0" + b"\0\0\0\0\0"  # no record errors, no messag
 _ONE: Final = uvarint(2)  # a compact count of one
 _MOST_BITS: Final = 35
 _MOST_SHAPES: Final = 64
-_MOST_BYTES: Final = 8 * 1024  # of what stands before the records in all of these: there may be thousands of connections
+_MOST_BYTES: Final = 8 * 1024  # of what stands before the records, in all of these: connections may be many
 _LONGEST: Final = 1024  # before the records: names may be as long as a request, and are kept as long as the connection
 
 

@@ -7,6 +7,7 @@ from tierd.broker.entrances import Advertised
 from tierd.broker.metadata import Metadata
 from tierd.broker.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from tierd.broker.partitions import Partitions
+from tierd.broker.turns import in_turns
 from tierd.config.topic_names import problem
 from tierd.wire.errors import ErrorCode
 from tierd.wire.header import RequestHeader
@@ -15,6 +16,8 @@ Fields = dict[str, object]
 
 _BROKERS, _CONTROLLERS = 1, 2
 _METADATA: Final = "__cluster_metadata"
+_A_TURN: Final = 200
+"""Topics of one request looked at before others are served."""
 _MOST_PARTITIONS: Final = 2_000
 """In one answer; more come after its cursor. Kafka: max.request.partition.size.limit."""
 
@@ -55,9 +58,15 @@ class DescribeQuorum:
         self._advertised = advertised
 
     async def __call__(self, header: RequestHeader, request: Any) -> Fields:
-        asked = [(row.topic_name, [part.partition_index for part in row.partitions]) for row in request.topics]
+        asked = [(row.topic_name, [part.partition_index for part in row.partitions]) for row in request.topics[:2]]
         if asked != [(_METADATA, [0])]:
-            rows = [{"topic_name": name, "partitions": [_no_quorum(n) for n in numbers]} for name, numbers in asked]
+            rows = [
+                {
+                    "topic_name": row.topic_name,
+                    "partitions": [_no_quorum(part.partition_index) for part in row.partitions],
+                }
+                async for row in in_turns(request.topics, _A_TURN)
+            ]
             return {"error_code": ErrorCode.NONE, "error_message": "", "topics": rows}
         host, port = self._advertised(header.session.listener)
         listener = {"name": header.session.listener, "host": host, "port": port}

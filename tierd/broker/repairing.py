@@ -46,7 +46,8 @@ class RepairThread:
             take_in()
         except (TierdError, OSError) as error:
             repairs.end(repair, error)
-            log.error("a damaged segment could not be repaired", extra={"log": where, "why": str(error)})
+            if not repair.segment.gone:  # deleted meanwhile, with its files
+                log.error("a damaged segment could not be repaired", extra={"log": where, "why": str(error)})
         else:
             repairs.end(repair)
             log.info("a damaged segment has been repaired", extra={"log": where})

@@ -26,6 +26,7 @@ VERBS = {
     "gaps": "Show or accept offsets that the bucket has lost.",
     "verify": "Look whether the bucket still has what it should have.",
     "archive": "Serve a bucket as it is, read-only.",
+    "restore": "Make the directories of an archive again from its bucket.",
     "keys": "Manage the keys that segments in the bucket are encrypted under.",
     "users": "Manage users and their passwords.",
     "config": "Check or show the settings.",

@@ -1,0 +1,121 @@
+"""`tierd restore` as scripts see it: what it prints, its exit codes, and what it refuses."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kit.archived import aiven_bucket, tree
+from kit.bucket import in_folder
+from kit.cli import Ended, tierd
+from kit.golden import golden
+from tierd.base.ids import Uuid
+from tierd.broker.registry import Registry
+from tierd.remote.archive_id import Archive, create_archive
+from tierd.remote.open import Bucket
+from tierd.remote.topics import TopicFile, put_topic
+
+PLAIN = Uuid.parse("pysNnPZjQveUrPTnyXRpQQ")
+
+
+class Verb:
+    """`tierd restore` of one bucket to one place."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str], root: Path) -> None:
+        self.capsys, self.bucket, self.to = capsys, aiven_bucket(root / "bucket", "plain", "txn"), root / "data"
+
+    def __call__(self, *words: str | Path) -> Ended:
+        return tierd(self.capsys, "restore", "--remote", f"file:{self.bucket}", "--to", self.to, *words)
+
+    @property
+    def state(self) -> Path:
+        return self.to.with_name("data.tierd")
+
+
+@pytest.fixture
+def verb(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Verb:
+    return Verb(capsys, tmp_path)
+
+
+def test_all_of_a_bucket(verb: Verb) -> None:
+    before = tree(verb.bucket)
+    ended = verb()
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out == f"restored to {verb.to}: 2 topics, 2 partitions, 51.9 KiB\n"
+    assert {path.name for path in verb.to.iterdir() if path.is_dir()} == {"plain-0", "txn-0"}
+    assert [path.name for path in verb.state.iterdir()] == ["registry.sqlite"]
+    assert tree(verb.bucket) == before
+
+
+def test_a_dry_run_makes_nothing(verb: Verb) -> None:
+    ended = verb("--dry-run")
+    assert ended.code == 0
+    assert ended.out.splitlines()[0] == "plain-0: offsets 0 to 240 (exclusive), 4 segments, 30.3 KiB"
+    told = json.loads(verb("--dry-run", "--json", "--topic", "txn").out)
+    (partition,) = told.pop("partitions")
+    assert told == {"url": f"file:{verb.bucket}", "dry_run": True, "bytes": partition["bytes"]}
+    assert (partition["topic"], partition["log_end"]) == ("txn", 216)
+    assert not verb.to.exists()
+    assert not verb.state.exists()
+
+
+def test_what_is_lost_is_exit_code_1(verb: Verb) -> None:
+    lost = sorted(verb.bucket.glob("plain-*/0/*.log"))[1]
+    lost.unlink()
+    ended = verb("--json")
+    assert ended.code == 1
+    rows = {row["topic"]: row for row in json.loads(ended.out)["partitions"]}
+    assert [(one["start"], one["stop"], one["accepted"]) for one in rows["plain"]["lost"]] == [(60, 120, False)]
+    assert (rows["txn"]["lost"], rows["txn"]["log_end"]) == ([], 216)
+
+
+def test_settings_and_new_ids_are_where_a_tierd_looks_for_them(verb: Verb) -> None:
+    bucket: Bucket = in_folder(verb.bucket).bucket
+    create_archive(bucket.store, bucket.keys, Archive(archive_id=PLAIN, created_ms=1))
+    config = {"retention.ms": "86400000000", "segment.bytes": "1048576", "of.a.later.tierd": "1"}
+    put_topic(
+        bucket.store,
+        bucket.keys,
+        TopicFile(topic="plain", topic_id=PLAIN, partitions=3, config=config, created_ms=7, epoch=1),
+    )
+    ended = verb("--topic", "plain")
+    assert ended.code == 0
+    assert "a setting is not taken: Unknown topic config name: of.a.later.tierd" in ended.err
+    assert {path.name for path in verb.to.iterdir() if path.is_dir()} == {"plain-0", "plain-1", "plain-2"}
+    registry = Registry.open(verb.state / "registry.sqlite")
+    (row,) = registry.topics()
+    registry.close()
+    assert (row.name, row.partitions, row.created_ms, row.adopted) == ("plain", 3, 7, False)
+    assert row.config == {"retention.ms": "86400000000", "segment.bytes": "1048576"}
+    assert str(row.id) in (verb.to / "plain-2" / "partition.metadata").read_text()
+    assert row.id != PLAIN
+
+
+def test_other_places_are_left_alone(verb: Verb) -> None:
+    assert verb("--topic", "plane").code == 2
+    verb.to.mkdir()
+    (verb.to / "something").touch()
+    ended = verb()
+    assert (ended.code, ended.out) == (4, "")
+    assert "is not empty" in ended.err
+    (verb.to / "something").unlink()
+    assert verb().code == 0
+    assert "state directory: restore to another place" in verb().err
+    assert tierd(verb.capsys, "restore", "--to", verb.to).code == 2
+
+
+def test_one_that_was_cut_off_goes_on(verb: Verb) -> None:
+    """The key is missing at first."""
+    aiven_bucket(verb.bucket, "enc")
+    ended = verb()
+    assert ended.code == 5
+    assert "key1" in ended.err
+    ended = verb("--topic", "plain")
+    assert ended.code == 4
+    assert "all topics, has begun in" in ended.err
+    key = verb.bucket.with_name("key1.pem")
+    key.write_bytes((golden("aiven") / "keys" / "private.pem").read_bytes())
+    ended = verb("--set", f"remote.encryption.key.files={key}")
+    assert (ended.code, ended.err) == (0, "")
+    assert (verb.to / "enc-0").is_dir()
+    assert not list(verb.to.glob("*-delete"))

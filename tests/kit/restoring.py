@@ -1,0 +1,60 @@
+"""Restores buckets in memory into directories, with `tierd restore`'s own engine."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from tierd.base.disk import Disk
+from tierd.remote.open import Bucket
+from tierd.remote.readonly import ReadOnlyStore
+from tierd.storage.disk import PosixDisk
+from tierd.tiering.archive.survey import Survey
+from tierd.tiering.catalog import Catalog
+from tierd.tiering.restore.journal import Journal
+from tierd.tiering.restore.partition import Restored
+from tierd.tiering.restore.plan import Plan, make_plan
+from tierd.tiering.restore.run import Progress, Restore
+
+
+@dataclass
+class Restoring:
+    """One restore, in as many runs as it takes."""
+
+    bucket: Bucket
+    root: Path
+    disk: Disk = field(default_factory=PosixDisk)
+    seen: list[Progress] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.bucket = replace(self.bucket, store=ReadOnlyStore(self.bucket.store))
+        self.journal = Journal(url=self.bucket.url)
+        self.to.mkdir(exist_ok=True)
+
+    @property
+    def to(self) -> Path:
+        return self.root / "restored"
+
+    @contextmanager
+    def survey(self) -> Iterator[Survey]:
+        catalog = Catalog.open(self.root / "survey.sqlite")
+        try:
+            yield Survey(self.bucket, catalog)
+        finally:
+            catalog.close()
+            (self.root / "survey.sqlite").unlink()
+
+    def plan(self, *topics: str) -> Plan:
+        with self.survey() as survey:
+            return make_plan(survey, topics)
+
+    def __call__(self, *topics: str) -> Sequence[Restored]:
+        plan = self.plan(*topics)
+        self.journal = self.journal.with_ids(one.topic.topic_id for one in plan.topics)
+        self.seen.clear()
+        return Restore(self.bucket, self.disk, self.to, plan, self.journal, 3, self.seen.append).run()
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    """Contents by path below *folder*."""
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}

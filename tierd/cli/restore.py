@@ -1,0 +1,216 @@
+"""`tierd restore`: the partition directories of an archive, made again from its bucket. Nothing is written there."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import click
+
+from tierd.base.clock import SystemClock
+from tierd.base.errors import StartRefused, Usage
+from tierd.base.exits import Exit
+from tierd.broker.registry import Registry, TopicRow
+from tierd.cli.places import dry_run_option, json_option
+from tierd.cli.screen import print_json, size, verb_progress
+from tierd.config.load import Options, load
+from tierd.config.model import Settings
+from tierd.config.state_files import CATALOG, REGISTRY, RESTORE
+from tierd.config.topic_rules import TopicConfigError, check_overrides
+from tierd.remote.keyring import load_ring
+from tierd.remote.open import Bucket, open_store
+from tierd.remote.readonly import ReadOnlyStore
+from tierd.storage import names
+from tierd.storage.dirlock import DirectoryLock
+from tierd.storage.disk import PosixDisk
+from tierd.storage.folders import make_folder
+from tierd.tiering.archive.survey import Survey
+from tierd.tiering.catalog import Catalog
+from tierd.tiering.restore import journal
+from tierd.tiering.restore.journal import Journal
+from tierd.tiering.restore.partition import Restored
+from tierd.tiering.restore.plan import PartitionPlan, Plan, make_plan
+from tierd.tiering.restore.run import Progress, Restore
+
+_THREADS = 4
+_NOBODYS = frozenset({names.LOCK, "lost+found"})
+_PATH = click.Path(path_type=Path)
+
+
+@click.command("restore")
+@click.option("--remote", metavar="URL", help="The bucket: s3://BUCKET/PREFIX/ or file:DIR. It is only read.")
+@click.option("--to", metavar="DIR", type=_PATH, required=True, help="An empty place, to become a data directory.")
+@click.option("--topic", "topics", metavar="NAME", multiple=True, help="Only this topic; may be repeated.")
+@click.option("--state", metavar="DIR", type=_PATH, help="Its state directory; by default <DIR>.tierd.")
+@click.option("-c", "--config", metavar="FILE", type=_PATH, help="tierd.toml.")
+@click.option("--set", "sets", metavar="KEY=VALUE", multiple=True, help="Any setting; may be repeated.")
+@dry_run_option
+@json_option
+def restore(
+    remote: str | None,
+    to: Path,
+    topics: tuple[str, ...],
+    state: Path | None,
+    config: Path | None,
+    sets: tuple[str, ...],
+    dry_run: bool,
+    as_json: bool,
+) -> int:
+    """Make the partition directories of an archive again, bit for bit, as a clean stop leaves them.
+
+    Every segment is checked before it gets its name: sizes, CRC-32Cs, each batch, the indexes. One that was cut off
+    goes on when the same command is given again. The topics get new ids, for what is restored is another log from now
+    on. Exit code 1 when the bucket lacks offsets that it should have; all the others are restored.
+    """
+    settings = load(Options(config=config, data=(to,), state=state, remote=remote, sets=sets))
+    if settings.remote.url is None:
+        raise Usage("say which bucket: --remote URL")
+    begun = _begun(settings, settings.data_dirs[0], tuple(sorted(set(topics))))
+    with _survey(settings, settings.remote.url) as survey:
+        plan = make_plan(survey, topics)
+        if dry_run:
+            _show_plan(plan, as_json=as_json)
+            return Exit.DONE
+        restored = _restored(settings, survey.bucket, plan, begun)
+    if as_json:
+        print_json(_document(plan, [_facts(one) for one in restored], dry_run=False))
+    else:
+        _show(plan, restored, settings.data_dirs[0])
+    return Exit.FAILED if any(not lost.accepted for one in restored for lost in one.lost) else Exit.DONE
+
+
+def _begun(settings: Settings, to: Path, wanted: tuple[str, ...]) -> Journal:
+    """The restore that is under way there, or a new one. Raises StartRefused where something else is."""
+    assert settings.remote.url is not None
+    file = settings.state_dir / RESTORE
+    kept, fresh = journal.load(file), Journal(url=settings.remote.url, wanted=wanted)
+    there = {path.name for path in to.iterdir()} if to.exists() else set()
+    if kept is None:
+        if (settings.state_dir / REGISTRY).exists():
+            raise StartRefused(f"{settings.state_dir} is a tierd's state directory: restore to another place")
+        if there - _NOBODYS:
+            raise StartRefused(f"{to} is not empty: restore to another place")
+        return fresh
+    if (kept.url, kept.wanted) != (fresh.url, fresh.wanted):
+        what = f"topics {', '.join(kept.wanted)}" if kept.wanted else "all topics"
+        raise StartRefused(
+            f"a restore of {kept.url}, {what}, has begun in {to}: give the same command, or remove {to} and {file}"
+        )
+    if names.META_PROPERTIES in there:
+        raise StartRefused(f"a broker has used {to} before its restore was whole: restore to another place")
+    return kept
+
+
+@contextmanager
+def _survey(settings: Settings, url: str) -> Iterator[Survey]:
+    disk, clock = PosixDisk(), SystemClock()
+    ring = load_ring(settings.remote.encryption.key_files)
+    plain = open_store(url, settings.remote, disk=disk, clock=clock)
+    bucket = replace(plain, store=ReadOnlyStore(plain.store), ring=ring)
+    with TemporaryDirectory(prefix="tierd-") as folder:
+        catalog = Catalog.open(Path(folder) / CATALOG)
+        try:
+            yield Survey(bucket, catalog)
+        finally:
+            catalog.close()
+            bucket.store.close()
+
+
+def _restored(settings: Settings, bucket: Bucket, plan: Plan, begun: Journal) -> list[Restored]:
+    disk, to, file = PosixDisk(), settings.data_dirs[0], settings.state_dir / RESTORE
+    make_folder(disk, to)
+    make_folder(disk, settings.state_dir)
+    lock = DirectoryLock(to)
+    try:
+        begun = begun.with_ids(one.topic.topic_id for one in plan.topics)
+        journal.keep(disk, file, begun)
+        with verb_progress("restore") as show:
+            made = Restore(bucket, disk, to, plan, begun, _THREADS, _shown(show)).run()
+        _register(settings.state_dir / REGISTRY, plan, begun)
+        disk.unlink(file)
+        disk.fsync_dir(settings.state_dir)
+        return made
+    finally:
+        lock.release()
+
+
+def _shown(show: Callable[[Mapping[str, Any]], None]) -> Callable[[Progress], None]:
+    return lambda now: show(asdict(now))
+
+
+def _register(path: Path, plan: Plan, begun: Journal) -> None:
+    """Ids and settings, where a tierd looks for them; of a bucket that tierd did not write nobody knows any settings,
+    and nothing goes until somebody says so."""
+    registry = Registry.open(path)
+    try:
+        known = {row.name for row in registry.topics()}
+        for one in (one.topic for one in plan.topics if one.topic.name not in known):
+            registry.add(
+                TopicRow(
+                    id=begun.new_id(one.topic_id),
+                    name=one.name,
+                    partitions=len(one.partitions),
+                    created_ms=one.created_ms,
+                    config=_config(one.name, one.config),
+                    adopted=not plan.by_tierd,
+                )
+            )
+    finally:
+        registry.close()
+
+
+def _config(topic: str, config: Mapping[str, str]) -> dict[str, str]:
+    """Without what a later tierd has set and this one does not know."""
+    known: dict[str, str] = {}
+    for name, text in config.items():
+        try:
+            known |= check_overrides({name: text})
+        except TopicConfigError as error:
+            click.echo(f"topic {topic}: a setting is not taken: {error}", err=True)
+    return known
+
+
+def _document(plan: Plan, partitions: Sequence[Mapping[str, Any]], *, dry_run: bool) -> dict[str, Any]:
+    """What --json prints; ends are exclusive."""
+    return {"url": plan.url, "dry_run": dry_run, "bytes": plan.size_bytes, "partitions": partitions}
+
+
+def _planned(one: PartitionPlan) -> dict[str, Any]:
+    return {
+        "topic": one.name.topic,
+        "source_id": str(one.source.topic_id),
+        "partition": one.name.partition,
+        "log_start": one.log_start,
+        "log_end": one.log_end,
+        "segments": len(one.segments),
+        "bytes": one.size_bytes,
+    }
+
+
+def _facts(one: Restored) -> dict[str, Any]:
+    offsets = {"log_start": one.log_start, "log_end": one.log_end}
+    return _planned(one.plan) | offsets | {"topic_id": str(one.topic_id), "lost": [asdict(lost) for lost in one.lost]}
+
+
+def _show_plan(plan: Plan, *, as_json: bool) -> None:
+    if as_json:
+        print_json(_document(plan, [_planned(one) for one in plan.partitions], dry_run=True))
+        return
+    for one in plan.partitions:
+        what = f"{len(one.segments)} segments, {size(one.size_bytes)}"
+        click.echo(f"{one.name}: offsets {one.log_start} to {one.log_end} (exclusive), {what}")
+    click.echo(f"would be restored: {_total(plan)}")
+
+
+def _show(plan: Plan, restored: Sequence[Restored], to: Path) -> None:
+    for one in restored:
+        for lost in one.lost:
+            what = "accepted as lost" if lost.accepted else "LOST"
+            click.echo(f"{one.plan.name}: {what}: offsets {lost.start} to {lost.stop - 1}: {lost.reason}")
+    click.echo(f"restored to {to}: {_total(plan)}")
+
+
+def _total(plan: Plan) -> str:
+    return f"{len(plan.topics)} topics, {len(list(plan.partitions))} partitions, {size(plan.size_bytes)}"

@@ -1,0 +1,59 @@
+"""What a restore keeps beside its target until it is whole: where from, and the new ids of its topics."""
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tierd.base.disk import Disk, publish
+from tierd.base.ids import ID_BYTES, Uuid
+from tierd.remote.documents import Document, Id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewId:
+    """A restored topic is another one than its source: both may go on, and into one bucket."""
+
+    source: Id
+    topic_id: Id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Journal:
+    url: str
+    wanted: tuple[str, ...] = ()
+    """The topics that were asked for by name; none: all."""
+    topics: tuple[NewId, ...] = ()
+
+    def new_id(self, source: Uuid) -> Uuid:
+        return next(one.topic_id for one in self.topics if one.source == source)
+
+    def with_ids(self, sources: Iterable[Uuid]) -> "Journal":
+        """With an id for each of these topics; those that are there stay."""
+        known = {one.source for one in self.topics}
+        new = (NewId(source=one, topic_id=_random_id()) for one in sources if one not in known)
+        return replace(self, topics=(*self.topics, *new))
+
+
+JOURNAL = Document(Journal)
+
+
+def load(path: Path) -> Journal | None:
+    """None when no restore is under way. Raises CorruptFile."""
+    try:
+        return JOURNAL.parse(path.read_bytes(), str(path))
+    except FileNotFoundError:
+        return None
+
+
+def keep(disk: Disk, path: Path, journal: Journal) -> None:
+    """Durable when it returns. Raises DiskFull, OSError."""
+    publish(disk, path, JOURNAL.encode(journal))
+
+
+def _random_id() -> Uuid:
+    """As Kafka's, none begins with a dash: they are typed after options."""
+    while True:
+        found = Uuid(os.urandom(ID_BYTES))
+        if not str(found).startswith("-"):
+            return found

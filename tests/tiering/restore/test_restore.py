@@ -1,7 +1,9 @@
 """Directories made again out of buckets: every file as it was, what is lost by name, and runs that are cut off."""
 
 import errno
+import itertools
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ from kit.restoring import Restoring, files
 from kit.tierer_bench import KEYS as OURS
 from kit.tierer_bench import Bench, drive, who
 from kit.verifying import flip, replaced
-from tierd.base.errors import DiskFull, RemoteUnavailable, Usage
+from tierd.base.errors import DiskFull, RemoteUnavailable, StartRefused, Usage
 from tierd.base.ids import TopicPartition
 from tierd.remote.errors import KeyMissing
 from tierd.remote.keyring import NO_KEYS, KeyRing
@@ -22,8 +24,10 @@ from tierd.remote.memory import MemoryStore
 from tierd.remote.open import Bucket
 from tierd.storage import names
 from tierd.storage.checkpoints import parse_checkpoint
+from tierd.storage.disk import PosixDisk
 from tierd.storage.epochs import parse_epochs
 from tierd.storage.metadata import parse_partition_metadata
+from tierd.tiering.restore.journal import Journal
 from tierd.tiering.restore.partition import Lost
 from tierd.tiering.restore.plan import Overlapping
 
@@ -160,6 +164,49 @@ class Small(FailingDisk):
 
     def free_bytes(self, path: Path) -> int:
         return 20_000
+
+
+class Dying(FailingDisk):
+    """Fails for good after so many steps."""
+
+    def __init__(self, steps: int) -> None:
+        super().__init__()
+        self.left = steps
+
+    def check(self, step: str, *paths: Path) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise OSError(errno.EIO, step)
+
+
+def test_it_may_end_at_any_step(tmp_path: Path) -> None:
+    """And whatever it had made is gone on from."""
+    restoring, _ = recorded(tmp_path)
+    restoring()
+    whole = files(restoring.to)
+    ended = 0
+    for steps in itertools.count(1, 13):
+        shutil.rmtree(restoring.to)
+        restoring.to.mkdir()
+        restoring.disk = disk = Dying(steps)
+        try:
+            restoring()
+        except OSError:
+            ended += 1
+        restoring.disk = PosixDisk()
+        restoring()
+        assert files(restoring.to) == whole
+        if disk.left >= 0:
+            break
+    assert ended > 5
+
+
+def test_another_topic_of_the_name_is_not_taken_for_it(tmp_path: Path) -> None:
+    restoring, _ = recorded(tmp_path)
+    restoring()
+    restoring.journal = Journal(url=restoring.bucket.url)
+    with pytest.raises(StartRefused, match="of another topic"):
+        restoring()
 
 
 def test_it_does_not_begin_without_room(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 it: Kafka and tierd remove such a directory when they start."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import UUID
@@ -82,7 +82,7 @@ class Folder:
             bases.append(self.plan.log_end)
             for suffix in (Suffix.INDEX, Suffix.TIME_INDEX, Suffix.LOG):
                 disk.write_new(self.path / segment_file(self.plan.log_end, suffix), b"")
-        self._tidy(disk, bases, ends)
+        self._tidy(disk, frozenset(bases), frozenset(ends))
         lineage = Lineage(self.path, disk, [EpochEntry(one.epoch, one.start) for one in self.plan.epochs])
         lineage.cut_start(max(self.plan.log_start, bases[0]))
         lineage.save()
@@ -92,7 +92,7 @@ class Folder:
         disk.replace(self.path, self.final)
         disk.fsync_dir(self.root)
 
-    def _tidy(self, disk: Disk, bases: Sequence[int], ends: Sequence[int]) -> None:
+    def _tidy(self, disk: Disk, bases: Set[int], ends: Set[int]) -> None:
         """An earlier run may have had other segments to make, and one that was cut off leaves temporary files."""
         for path in self.path.iterdir():
             file = parse_segment_file(path.name)

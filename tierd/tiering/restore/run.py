@@ -9,13 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tierd.base.disk import Disk, publish
-from tierd.base.errors import CorruptFile, DiskFull
+from tierd.base.errors import CorruptFile, DiskFull, StartRefused
 from tierd.base.ids import TopicPartition
 from tierd.remote.errors import NotFound
 from tierd.remote.heads import Gap, read_head
 from tierd.remote.open import Bucket
 from tierd.storage import names
 from tierd.storage.checkpoints import encode_checkpoint
+from tierd.storage.identity import topic_id_of
 from tierd.storage.metadata import encode_clean_shutdown
 from tierd.tiering.restore.journal import Journal
 from tierd.tiering.restore.partition import Folder, Restored
@@ -69,7 +70,7 @@ class Restore:
 
     def run(self) -> list[Restored]:
         """Every partition of the plan. Raises KeyMissing, RemoteUnavailable, DiskFull, OSError: another run goes on
-        from there."""
+        from there. StartRefused when a partition directory of another topic is in the way."""
         self._look()
         restored = [self._finished(folder) for folder in self._folders()]
         self._checkpoints(restored)
@@ -81,6 +82,8 @@ class Restore:
         for one in self.plan.partitions:
             folder = Folder(self.root, one, self.journal.new_id(one.source.topic_id))
             there = folder.final.exists()
+            if there and topic_id_of(folder.final) != folder.topic_id:
+                raise StartRefused(f"{folder.final} is of another topic that had this name: restore to another place")
             missing = [] if there else [two for two in one.segments if not is_whole(folder.path, two)]
             self._todo.append((folder, missing))
             self._segments += len(missing)

@@ -100,7 +100,7 @@ def test_other_places_are_left_alone(verb: Verb) -> None:
     assert "is not empty" in ended.err
     (verb.to / "something").unlink()
     assert verb().code == 0
-    assert "state directory: restore to another place" in verb().err
+    assert "state directory: say another --to or --state" in verb().err
     assert tierd(verb.capsys, "restore", "--to", verb.to).code == 2
 
 

@@ -89,7 +89,7 @@ def _begun(settings: Settings, to: Path, wanted: tuple[str, ...]) -> Journal:
     there = {path.name for path in to.iterdir()} if to.exists() else set()
     if kept is None:
         if (settings.state_dir / REGISTRY).exists():
-            raise StartRefused(f"{settings.state_dir} is a tierd's state directory: restore to another place")
+            raise StartRefused(f"{settings.state_dir} is a tierd's state directory: say another --to or --state")
         if there - _NOBODYS:
             raise StartRefused(f"{to} is not empty: restore to another place")
         return fresh

@@ -44,10 +44,10 @@ def fetch_segment(
     stream = LogStream(bucket, segment.stem, body)
     pieces = _written(disk, folder / (log_file(segment.base) + TMP), stream.pieces(), report)
     findings = check_content(told_of(segment.stem, manifest), pieces, files)
-    _check_crc(stream.key, stream.crc, segment.log_crc, extras.log_crc)
     for found in findings:
         if found.verdict is Verdict.FAILURE:
             raise CorruptFile(segment.stem, 0, found.reason)
+    _check_crc(stream.key, stream.crc, segment.log_crc, extras.log_crc)
     _put(disk, folder, segment, _contents(files))
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kit.folder_tier import view_of
 from kit.golden import golden
-from tierd.base.errors import CorruptFile, DiskFull, RemoteUnavailable, StartRefused
+from tierd.base.errors import CorruptFile, DiskFull, RemoteUnavailable, StartRefused, Usage
 from tierd.base.ids import PartitionId, Uuid
 from tierd.config.encryption import Encryption
 from tierd.config.model import S3, Remote
@@ -153,7 +153,7 @@ def test_errors_cross_as_the_class_that_the_caller_handles() -> None:
     class Throttled(RemoteUnavailable):
         """A subclass that this side does not know."""
 
-    for error in (RemoteUnavailable("a"), StartRefused("b"), DiskFull("c")):
+    for error in (RemoteUnavailable("a"), StartRefused("b"), DiskFull("c"), Usage("d")):
         back = raised(failed(1, error))
         assert (type(back), str(back)) == (type(error), str(error))
     assert type(raised(failed(1, Throttled("slow")))) is RemoteUnavailable

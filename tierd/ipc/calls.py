@@ -5,13 +5,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tierd.base.errors import CorruptFile, DiskFull, RemoteUnavailable, StartRefused, TierdError
+from tierd.base.errors import CorruptFile, DiskFull, RemoteUnavailable, StartRefused, TierdError, Usage
 from tierd.ipc.channel import Channel
 
 _KINDS: dict[str, type[TierdError]] = {
     "RemoteUnavailable": RemoteUnavailable,
     "StartRefused": StartRefused,
     "DiskFull": DiskFull,
+    "Usage": Usage,
 }
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from kit.golden import golden, partitions
+from tierd.base.errors import CorruptFile
 from tierd.base.ids import Uuid
 from tierd.remote.indexes import IndexFiles
 from tierd.remote.manifest import EpochStart
@@ -111,6 +112,18 @@ def test_without_an_index_nothing_behind_a_broken_batch_is_found(segment: Segmen
     log[position + 70] ^= 1
     found = segment.check(bytes(log), replace(segment.files, offset=b""))
     assert [(one.start, one.stop) for one in found] == [(header.base_offset, segment.told.next_base)]
+
+
+def test_a_stream_that_breaks_is_one_finding_though_the_index_names_more(segment: Segment) -> None:
+    """A chunk that does not decrypt: nothing comes behind it, so nothing is said about what would."""
+
+    def breaking() -> Iterator[bytes | bytearray]:
+        yield segment.log[: segment.batches[1][0] + 20]
+        raise CorruptFile("x.log", 0, "that does not decrypt")
+
+    (found,) = check_content(segment.told, breaking(), segment.files)
+    assert (found.verdict, found.start, found.stop) == (Verdict.FAILURE, segment.told.base, segment.told.next_base)
+    assert found.reason == "x.log: byte 0: that does not decrypt"
 
 
 def test_every_truncation_of_the_log_is_found(segment: Segment) -> None:

@@ -50,11 +50,20 @@ class Pieces:
         self._pieces = pieces
         self._held = b""
         self._at = 0
+        self.broken = False
+        """The stream itself failed: nothing comes behind it."""
 
     def read(self, position: int, length: int) -> memoryview:
-        """Bytes [position, position + length), fewer at the end. *position* never falls behind an earlier one's."""
+        """Bytes [position, position + length), fewer at the end. *position* never falls behind an earlier one's.
+
+        Raises CorruptFile as the stream does.
+        """
         while self._at + len(self._held) < position + length:
-            piece = next(self._pieces, None)
+            try:
+                piece = next(self._pieces, None)
+            except CorruptFile:
+                self.broken = True
+                raise
             if piece is None:
                 break
             passed = min(max(0, position - self._at), len(self._held))
@@ -128,7 +137,7 @@ def _walk(told: Told, pieces: Pieces, offsets: OffsetEntries | None, findings: l
         if scan.problem is None:
             break
         walk.whole = False
-        position = _next_indexed(offsets, scan.good_bytes, told.size_bytes)
+        position = told.size_bytes if pieces.broken else _next_indexed(offsets, scan.good_bytes, told.size_bytes)
         reason = f"{told.log_key}: byte {scan.good_bytes}: {scan.problem.reason}"
         findings.append(told.finding(Verdict.FAILURE, reason, expected, _offset_at(pieces, position, told)))
     if expected > told.next_base:

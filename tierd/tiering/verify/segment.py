@@ -121,7 +121,7 @@ def _content(bucket: Bucket, seen: Seen, manifest: Manifest, told: _Crcs) -> lis
         return [_of(seen, Verdict.WARNING, f"not looked into: {error}")]
     except (NotFound, RequestRefused, CorruptFile) as error:
         return [*findings, _of(seen, Verdict.FAILURE, str(error))]
-    if told.log is not None and stream.crc != told.log:
+    if told.log is not None and stream.ended and stream.crc != told.log:
         findings.append(_of(seen, Verdict.FAILURE, other_crc(stream.key, stream.crc, told.log)))
     return findings
 
@@ -166,6 +166,8 @@ class LogStream:
     def __init__(self, bucket: Bucket, stem: str, body: Body) -> None:
         self.key = stem + ObjectKind.LOG
         self.crc = 0
+        self.ended = False
+        """All pieces were given; without that `crc` is that of a part."""
         self._store = bucket.store
         self._body = body
 
@@ -181,6 +183,7 @@ class LogStream:
             if len(data) != stored.length:
                 raise CorruptFile(self.key, stored.start + len(data), f"the object ends here, not at {stored.stop}")
             yield self._body.restore(data, part, self.key)
+        self.ended = True
 
 
 def told_of(stem: str, manifest: Manifest) -> Told:

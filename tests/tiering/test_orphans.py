@@ -86,6 +86,14 @@ def test_a_committed_segment_that_is_not_in_the_catalog_stays() -> None:
     assert kinds(objects(MANIFEST), COVERED) == [Kind.UNEXPLAINED]
 
 
+@pytest.mark.parametrize("listed", [(LOG, INDEXES), (INDEXES, MANIFEST)])
+def test_what_is_left_of_an_accepted_loss_stays_and_says_so(listed: tuple[ObjectKind, ...]) -> None:
+    (one,) = found(objects(*listed), Holdings(accepted=[(40, 60)]))
+    assert (one.kind, one.why) == (Kind.UNEXPLAINED, "left of a segment whose loss was accepted")
+    (one,) = found(objects(*listed), Holdings(accepted=[(51, 60)]))
+    assert (one.kind, "accepted" in one.why) == (Kind.UNEXPLAINED, False)
+
+
 def test_what_is_left_of_a_deleted_topic_goes_manifest_first() -> None:
     gone = Holdings(live=False, deleted=True)
     (one,) = found(objects(LOG, INDEXES, MANIFEST), gone)

@@ -52,6 +52,8 @@ class Holdings:
     """Segments with a row in the catalog, whatever its state: they are the copier's and retention's."""
     ranges: Sequence[tuple[int, int]] = ()
     """Offsets of committed segments that are whole."""
+    accepted: Sequence[tuple[int, int]] = ()
+    """Offsets whose loss somebody has accepted."""
     log_start: int = 0
     local: tuple[int, int] | None = None
     """Offsets [start, stop) that the disk has; None: the partition is not on this disk."""
@@ -69,6 +71,10 @@ class Holdings:
         if base < self.log_start or any(start <= base < stop for start, stop in self.ranges):
             return True
         return self.local is not None and self.local[0] <= base < self.local[1]
+
+    def given_up(self, base: int) -> bool:
+        """Whether the loss of what begins at *base* was accepted."""
+        return any(start <= base < stop for start, stop in self.accepted)
 
 
 @dataclass(slots=True)
@@ -110,6 +116,8 @@ def leftovers(
 
 
 _NOTHING = Holdings(live=False)
+_GIVEN_UP = "left of a segment whose loss was accepted"
+_ONLY = "it has no manifest, and nothing else is known to have its offsets"
 
 
 def _of_head(info: ObjectInfo, known: Holdings, guard: Guard) -> list[Leftover]:
@@ -133,14 +141,17 @@ def _of_stem(stem: _Stem, known: Holdings, guard: Guard) -> list[Leftover]:
 def _judge(stem: _Stem, known: Holdings) -> tuple[Kind, str]:
     if known.deleted and not known.live:
         return Kind.DELETED, "its topic is deleted"
+    given_up = known.given_up(stem.name.base)
     if ObjectKind.MANIFEST in stem.objects:
+        if given_up:
+            return Kind.UNEXPLAINED, _GIVEN_UP
         return Kind.UNEXPLAINED, "a committed segment that this owner has not taken in: the next start judges it"
     if known.named is None:
         return Kind.UNEXPLAINED, "it has no manifest, and the head that might name it cannot be read"
     if stem.name.segment_id in known.named:
         return Kind.UNEXPLAINED, "the head names it, and its manifest is lost"
     if not known.needless(stem.name.base):
-        return Kind.UNEXPLAINED, "it has no manifest, and nothing else is known to have its offsets"
+        return Kind.UNEXPLAINED, _GIVEN_UP if given_up else _ONLY
     return Kind.ORPHAN, "a copy that was never committed"
 
 

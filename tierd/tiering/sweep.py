@@ -162,6 +162,7 @@ class Sweep:
         return Holdings(
             rows=ids,
             ranges=[(one.base, one.next_base) for one in whole if one.segment_id not in lost],
+            accepted=state.catalog.gaps.spans(part),
             log_start=log_start if view is None else max(log_start, view.log_start),
             local=None if view is None else (view.local_start, view.log_end),
             named=self._named(part, topic) if listed - ids else frozenset(),

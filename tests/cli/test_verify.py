@@ -126,3 +126,17 @@ def test_a_daemon_is_told_what_to_heal(capsys: pytest.CaptureFixture[str], bucke
     assert "the daemon reads 1 segments again" in ended.err
     ended = tierd(capsys, "verify", "--remote", f"file:{bucket}", "--heal")
     assert (ended.code, "--heal goes with the place of a tierd" in ended.err) == (2, True)
+
+
+def test_a_report_is_one_document_though_nobody_can_heal(
+    capsys: pytest.CaptureFixture[str], bucket: Path, tmp_path: Path
+) -> None:
+    logs(bucket)[1].unlink()
+    words: list[str | Path] = ["verify", "--remote", f"file:{bucket}", "--state", tmp_path / "s", "--heal", "--json"]
+    ended = tierd(capsys, *words)
+    assert (ended.code, json.loads(ended.out)["verdict"]) == (1, "FAILURE")
+    assert "no tierd runs there" in ended.err
+    with answering(tmp_path / "s", {"error": "no claim", "exit": 5}):
+        ended = tierd(capsys, *words)
+    assert (ended.code, json.loads(ended.out)["verdict"]) == (5, "FAILURE")
+    assert "no claim" in ended.err

@@ -10,9 +10,9 @@ from typing import Any
 import click
 
 from tierd.base.clock import SystemClock
-from tierd.base.errors import Usage
-from tierd.base.exits import Exit
-from tierd.cli.client import ask
+from tierd.base.errors import TierdError, Usage
+from tierd.base.exits import Exit, exit_of
+from tierd.cli.client import Refused, ask
 from tierd.cli.places import json_option, place_options
 from tierd.cli.screen import print_json, size, verb_progress
 from tierd.config.load import Options, load
@@ -114,7 +114,11 @@ def verify(
     else:
         _show(report, resumable=file is not None)
     if heal:
-        _heal(report, settings.control_socket)
+        try:
+            _heal(report, settings.control_socket)
+        except TierdError as error:  # the report is on stdout: an error's document behind it would make both unreadable
+            click.echo(f"tierd: {error}", err=True)
+            return error.exit if isinstance(error, Refused) else exit_of(error)
     return Exit.FAILED if report.verdict is Verdict.FAILURE else Exit.DONE
 
 

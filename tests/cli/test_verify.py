@@ -9,6 +9,7 @@ import pytest
 from kit.cli import answering, tierd
 from kit.golden import golden
 from kit.ports import free_ports
+from tierd.base.ids import Uuid
 from tierd.broker.registry import Registry
 
 
@@ -29,6 +30,16 @@ def test_a_url_is_enough(capsys: pytest.CaptureFixture[str], bucket: Path) -> No
     assert ranges == ["plain-0: OK: offsets 0 to 239"]
     assert summary.startswith("OK: 1 partitions, 4 of 4 segments looked into, ")
     assert ended.err == ""
+
+
+def test_topics_of_one_name_are_told_apart(capsys: pytest.CaptureFixture[str], bucket: Path) -> None:
+    (topic,) = {path.parent.parent for path in logs(bucket)}
+    first, second = topic.name.removeprefix("plain-"), str(Uuid(bytes(15) + b"\x07"))
+    shutil.copytree(topic, topic.with_name(f"plain-{second}"))
+    ended = tierd(capsys, "verify", "--remote", f"file:{bucket}")
+    *ranges, _ = ended.out.splitlines()
+    assert f"plain-0 (topic id {first}): OK: offsets 0 to 239" in ranges
+    assert any(line.startswith(f"plain-0 (topic id {second}): FAILURE: ") for line in ranges), ranges
 
 
 def test_a_failure_is_a_range_and_exit_code_1(capsys: pytest.CaptureFixture[str], bucket: Path) -> None:

@@ -12,6 +12,7 @@ import click
 from tierd.base.clock import SystemClock
 from tierd.base.errors import TierdError, Usage
 from tierd.base.exits import Exit, exit_of
+from tierd.base.ids import Uuid
 from tierd.cli.client import Refused, ask
 from tierd.cli.places import json_option, place_options
 from tierd.cli.screen import print_json, size, verb_progress
@@ -206,9 +207,13 @@ def _show(report: Report, *, resumable: bool) -> None:
     now = report.standing
     for problem in report.problems:
         click.echo(f"{Verdict.FAILURE}: {problem}")
+    ids: dict[str, set[Uuid]] = {}
     for one in now.reports:
+        ids.setdefault(one.topic, set()).add(one.topic_id)
+    for one in now.reports:
+        which = f" (topic id {one.topic_id})" if len(ids[one.topic]) > 1 else ""  # of two that had one name
         for found in one.ranges:
-            click.echo(f"{one.topic}-{one.partition}: {_words(found)}")
+            click.echo(f"{one.topic}-{one.partition}{which}: {_words(found)}")
     segments, looked_into = sum(one.segments for one in now.reports), sum(one.looked_into for one in now.reports)
     click.echo(
         f"{report.verdict}: {len(now.reports)} partitions, {looked_into} of {segments} segments looked into,"

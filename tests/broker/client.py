@@ -57,7 +57,9 @@ class Client:
 
     def has_answer(self) -> bool:
         """Whether an answer has begun to come."""
-        return bool(select.select([self._sock], [], [], 0)[0])
+        look = select.poll()  # select itself knows descriptors below 1024 only, and tests before this may hold more
+        look.register(self._sock, select.POLLIN)
+        return bool(look.poll(0))
 
     def closed(self) -> bool:
         """Whether the other side has closed without another byte."""

@@ -119,7 +119,14 @@ def join(version: int = 9, member_id: str = "", **extra: Any) -> Any:
 
 def sync(version: int, member_id: str, generation: int, assignments: dict[str, bytes], **extra: Any) -> Any:
     rows = [{"member_id": member, "assignment": work} for member, work in assignments.items()]
-    values = {"group_id": "g", "generation_id": generation, "member_id": member_id, "assignments": rows}
+    values: dict[str, Any] = {
+        "group_id": "g",
+        "generation_id": generation,
+        "member_id": member_id,
+        "protocol_type": "consumer",
+        "protocol_name": "range",
+        "assignments": rows,
+    }
     return request(ApiKey.SYNC_GROUP, version, **(values | extra))
 
 

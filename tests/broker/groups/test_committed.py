@@ -30,7 +30,9 @@ def test_commit_and_fetch_in_every_version(version: int) -> None:
 def test_what_may_not_be_committed() -> None:
     async def scenario() -> None:
         rig = Rig()
-        assert await error_of_commit(rig, commit(9, 5, generation_id_or_member_epoch=3)) == ErrorCode.ILLEGAL_GENERATION
+        for version, error in ((8, ErrorCode.ILLEGAL_GENERATION), (9, ErrorCode.GROUP_ID_NOT_FOUND)):
+            message = commit(version, 5, generation_id_or_member_epoch=3)
+            assert await error_of_commit(rig, message, version) == error, version
         assert await error_of_commit(rig, commit(9, 5, topic="nope")) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert await error_of_commit(rig, commit(9, 5, partition=3)) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         long = "x" * (GroupLimits().offset_metadata + 1)

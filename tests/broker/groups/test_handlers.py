@@ -170,6 +170,9 @@ def test_bad_requests_are_told_why() -> None:
         assert (await rig.ask(ApiKey.SYNC_GROUP, 5, sync(5, "x", 1, {}))).error_code == ErrorCode.UNKNOWN_MEMBER_ID
         empty = sync(5, "x", 1, {}, group_id="")
         assert (await rig.ask(ApiKey.SYNC_GROUP, 5, empty)).error_code == ErrorCode.INVALID_GROUP_ID
+        for missing in ("protocol_type", "protocol_name"):  # Kafka looks for them first
+            answer = await rig.ask(ApiKey.SYNC_GROUP, 5, sync(5, "x", 1, {}, **{missing: None}, group_id=""))
+            assert answer.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         for key, version in ((ApiKey.HEARTBEAT, 4), (ApiKey.LEAVE_GROUP, 2)):
             message = request(key, version, group_id="", generation_id=1, member_id="x")
             assert (await rig.ask(key, version, message)).error_code == ErrorCode.INVALID_GROUP_ID

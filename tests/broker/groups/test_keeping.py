@@ -105,6 +105,9 @@ def test_without_the_topic_clients_are_told_to_look_again() -> None:
         assert await error_of_commit(rig, commit(9, 5)) == no
         rows = await fetched(rig, [{"name": "t1", "partition_indexes": [0]}], 1)
         assert rows["t1", 0].error_code == no
+        message = request(ApiKey.OFFSET_FETCH, 2, group_id="g", topics=[{"name": "t1", "partition_indexes": [0]}])
+        answer = await rig.ask(ApiKey.OFFSET_FETCH, 2, message)
+        assert (answer.error_code, answer.topics) == (no, ()), "now the group has its own error"
 
     run(scenario())
 

@@ -32,6 +32,7 @@ _A_TURN: Final = 200
 """Things of one request looked at before others are served."""
 _MOST_PROTOCOLS: Final = 100
 """That one member speaks: every join of its group looks at all of them."""
+_SYNC_NAMES_PROTOCOL_FROM: Final = 5
 
 
 class GroupHandlers:
@@ -190,6 +191,8 @@ class GroupHandlers:
 
     async def sync_group(self, header: RequestHeader, request: Any) -> Fields:
         """Waits until the leader has spoken."""
+        if header.version >= _SYNC_NAMES_PROTOCOL_FROM and None in (request.protocol_type, request.protocol_name):
+            return {"error_code": ErrorCode.INCONSISTENT_GROUP_PROTOCOL}
         found = await self._find(request.group_id)
         answer = SyncAnswer(error=found) if isinstance(found, ErrorCode) else await self._sync(*found, request)
         return {

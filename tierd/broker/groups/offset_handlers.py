@@ -31,6 +31,10 @@ _NOTHING: Final[Mapping[str, object]] = {
 
 _A_TURN: Final = 500
 """Rows of a request before others are served."""
+_KNOWS_NO_GROUP_FROM: Final = 9
+"""OffsetCommit: before, a group that is not there is one whose generation is over."""
+_GROUP_ERROR_FROM: Final = 2
+"""OffsetFetch: before, each partition has the error of its group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +80,9 @@ class OffsetHandlers:
             consumers = shard.consumers.get(request.group_id)
             if consumers is not None:
                 return consumers.may_commit(request.member_id, generation, version, self._places(request))
-            return shard.may_commit_alone(request.group_id, generation)
+            known = version >= _KNOWS_NO_GROUP_FROM
+            no_group = ErrorCode.GROUP_ID_NOT_FOUND if known else ErrorCode.ILLEGAL_GENERATION
+            return shard.may_commit_alone(request.group_id, generation, no_group)
         instance_id = getattr(request, "group_instance_id", None)
         error = group.may_commit(request.member_id, instance_id, generation, self._coordinator.now_ms())
         self._coordinator.arm(shard, group)
@@ -142,11 +148,12 @@ class OffsetHandlers:
             return {"groups": [await self._fetch_group(group, stable=stable) async for group in each]}
         fields = await self._fetch_group(request, stable=stable)
         del fields["group_id"]
+        if fields["error_code"] and header.version < _GROUP_ERROR_FROM:
+            fields["topics"] = [_refused(topic, fields["error_code"]) for topic in request.topics]
         return fields
 
     async def _fetch_group(self, asked: Any, *, stable: bool) -> Fields:
-        """An error of the whole group goes to its partitions too, where old versions look for it. *stable*: the asker
-        wants to wait where an open transaction is about to commit."""
+        """*stable*: the asker wants to wait where an open transaction is about to commit."""
         group_id, topics = asked.group_id, asked.topics
         error = ErrorCode.NONE
         try:
@@ -157,8 +164,7 @@ class OffsetHandlers:
         except NotReady:
             error = ErrorCode.COORDINATOR_NOT_AVAILABLE
         if error is not ErrorCode.NONE:
-            rows = {topic.name: [_none(index, error) for index in topic.partition_indexes] for topic in topics or ()}
-            return _group(group_id, rows, error)
+            return _group(group_id, {}, error)
         known = shard.commits.get(group_id, {})
         if topics is None:
             wanted: dict[str, list[int]] = {}
@@ -210,8 +216,12 @@ async def committed(topic: Any, errors: Mapping[tuple[str, int], ErrorCode]) -> 
     return {"name": topic.name, "partitions": rows}
 
 
-def _none(index: int, error: ErrorCode) -> Fields:
+def _none(index: int, error: object) -> Fields:
     return {"partition_index": index, **_NOTHING, "error_code": error}
+
+
+def _refused(topic: Any, error: object) -> Fields:
+    return {"name": topic.name, "partitions": [_none(index, error) for index in topic.partition_indexes]}
 
 
 def _group(group_id: str, rows: Mapping[str, list[Fields]], error: ErrorCode) -> Fields:

@@ -29,12 +29,15 @@ class Shard:
         """Whether the group has offsets, or an open transaction is about to commit some."""
         return bool(self.commits.get(group_id) or self.pending.of_group(group_id))
 
-    def may_commit_alone(self, group_id: str, generation: int) -> ErrorCode:
-        """Where there is no group of the name anyone may keep offsets under it, but as no member of it."""
+    def may_commit_alone(self, group_id: str, generation: int, no_group: ErrorCode) -> ErrorCode:
+        """Where there is no group of the name anyone may keep offsets under it, but as no member of it.
+
+        *no_group* says that there is none.
+        """
         if generation < 0:
             return ErrorCode.NONE
         # Where there are offsets already Kafka has made a group of them, without members.
-        return ErrorCode.UNKNOWN_MEMBER_ID if self.keeps_offsets(group_id) else ErrorCode.ILLEGAL_GENERATION
+        return ErrorCode.UNKNOWN_MEMBER_ID if self.keeps_offsets(group_id) else no_group
 
     def offsets_of(self, group_id: str) -> set[CommitKey]:
         """All of them."""

@@ -76,6 +76,6 @@ class TxnOffsets:
         if consumers is not None:
             return consumers.may_commit_in_transaction(member_id, generation)
         if group is None:
-            return shard.may_commit_alone(request.group_id, generation)
+            return shard.may_commit_alone(request.group_id, generation, ErrorCode.ILLEGAL_GENERATION)
         now_ms = self._coordinator.now_ms()
         return group.may_commit(member_id, instance_id, generation, now_ms, in_transaction=True)

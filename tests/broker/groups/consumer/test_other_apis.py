@@ -26,10 +26,12 @@ def test_only_members_in_their_epoch_may_commit_and_ask() -> None:
         ):
             asked: Any = who | changed
             assert await error_of_commit(rig, commit(version, 5, **asked), version) == error, (changed, version)
-        for member, epoch, code in (("one", 1, 0), ("one", 0, 113), ("two", 1, 25), (None, -1, 0)):
-            group = {"group_id": "g", "topics": None, "member_id": member, "member_epoch": epoch}
+        for member, epoch, code in (("one", 1, 0), ("one", 0, 113), ("two", 1, 25), ("", -1, 25), (None, -1, 0)):
+            rows: Any = [{"name": "t1", "partition_indexes": (0,)}]
+            group = {"group_id": "g", "topics": rows, "member_id": member, "member_epoch": epoch}
             message = request(ApiKey.OFFSET_FETCH, 9, groups=[group], require_stable=True)
-            assert (await rig.ask(ApiKey.OFFSET_FETCH, 9, message)).groups[0].error_code == code, (member, epoch)
+            told = (await rig.ask(ApiKey.OFFSET_FETCH, 9, message)).groups[0]
+            assert (told.error_code, len(told.topics)) == (code, 0 if code else 1), (member, epoch)
         await one.beat(member_epoch=-1)
         assert await error_of_commit(rig, commit(9, 6)) == ErrorCode.NONE, "an administrator, nobody is in it"
         assert (await fetched(rig))["t1", 0].committed_offset == 6

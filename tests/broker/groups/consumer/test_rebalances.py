@@ -149,6 +149,84 @@ def test_a_static_member_comes_back_to_its_place() -> None:
     run(scenario())
 
 
+def test_a_static_member_that_did_not_hear_the_answer_joins_again() -> None:
+    async def scenario() -> None:
+        rig = Rig()
+        one, two = Consumer(rig, "one", "t1", instance_id="i"), Consumer(rig, "two", "t1", instance_id="j")
+        assert (await one.beat(obey=False)).member_epoch == 1
+        rig = one.rig = two.rig = rig.restart()
+        assert (await one.beat()).member_epoch == 1, "it says again that it joins"
+        assert one.reads == {"t1": {0, 1, 2}}
+        await two.beat()
+        await one.beat(obey=False)
+        one.reads = {"t1": set()}
+        assert (await one.beat(obey=False)).member_epoch == 2
+        rig = one.rig = two.rig = rig.restart()
+        assert (await one.beat(obey=False)).member_epoch == 2, "it still has the epoch before"
+        one.epoch, one.reads = 0, {}
+        answer = await one.beat()
+        assert (answer.error_code, answer.member_epoch, len(one.reads["t1"])) == (ErrorCode.NONE, 2, 2)
+        assert await Consumer(rig, "new", "t1", instance_id="i").error() == ErrorCode.UNRELEASED_INSTANCE_ID
+        rig.close()
+
+    run(scenario())
+
+
+def test_a_member_becomes_a_static_one_when_it_joins_again() -> None:
+    async def scenario() -> None:
+        rig = Rig()
+        await Consumer(rig, "one", "t1").beat()
+        answer = await Consumer(rig, "one", "t1", instance_id="i").beat()
+        assert (answer.error_code, answer.member_epoch) == (ErrorCode.NONE, 1), "nobody is disturbed"
+        (member,) = (await shown(rig.restart())).members
+        assert (member.member_id, member.instance_id, len(named(rig, member.assignment)["t1"])) == ("one", "i", 3)
+        rig.close()
+
+    run(scenario())
+
+
+def test_only_what_members_want_to_read_makes_a_new_epoch() -> None:
+    async def scenario() -> None:
+        rig = Rig()
+        idle, other, one = Consumer(rig, "idle"), Consumer(rig, "other"), Consumer(rig, "one", "t1")
+        for consumer in (idle, other):
+            assert (await consumer.beat(subscribed_topic_names=())).member_epoch == 1
+        assert (await shown(rig)).group_state == "Stable"
+        assert (await one.beat()).member_epoch == 2
+        assert (await one.beat(server_assignor="range")).member_epoch == 2
+        assert (await shown(rig)).group_epoch == 2
+        rig = idle.rig = one.rig = rig.restart()
+        assert (await idle.beat()).member_epoch == 2
+        assert (await one.beat(subscribed_topic_names=())).member_epoch == 2, "it has partitions to give up first"
+        assert one.reads == {}
+        assert ((await shown(rig)).group_epoch, (await one.beat(subscribed_topic_names=())).member_epoch) == (3, 3)
+        rig.close()
+
+    run(scenario())
+
+
+def test_a_member_with_more_to_give_up_stays_in_its_epoch_and_has_its_time_again() -> None:
+    async def scenario() -> None:
+        rig = Rig()
+        one = Consumer(rig, "one", "t1", rebalance_timeout=ms(20_000))
+        two, three = Consumer(rig, "two", "t1"), Consumer(rig, "three", "t1")
+        await one.beat()
+        await two.beat()
+        first = named(rig, (await one.beat(obey=False)).assignment)
+        await rig.pass_time(19_999)
+        await three.beat()
+        one.reads = first
+        told = await one.beat(obey=False)
+        assert (told.member_epoch, len(named(rig, told.assignment)["t1"])) == (1, 1)
+        await rig.pass_time(19_999)
+        assert (await one.beat(obey=False)).member_epoch == 1
+        one.reads = named(rig, told.assignment)
+        assert (await one.beat()).member_epoch == 3
+        rig.close()
+
+    run(scenario())
+
+
 def test_topics_that_grow_come_and_go_are_noticed() -> None:
     async def scenario() -> None:
         rig = Rig()

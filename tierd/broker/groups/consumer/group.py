@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from tierd.broker.groups.consumer.model import ConsumerState, MemberState, Place
+from tierd.broker.groups.consumer.model import ConsumerState, MemberState, Place, Places
 from tierd.broker.groups.consumer.rules import without
 from tierd.wire.errors import ErrorCode
 
@@ -40,8 +40,8 @@ class ConsumerGroup:
         self.wake_ms: int | None = None
         """When `overdue` is to be asked at the latest: deadlines mostly move back, so that it may be too early."""
         self._deadlines = dict.fromkeys(state.members, now_ms + session_ms)
-        self._revoke_by: dict[str, tuple[int, int]] = {}
-        """Members that must give up partitions: (time, the epoch that they must leave by then)."""
+        self._revoke_by: dict[str, tuple[int, Places]] = {}
+        """Members that must give up partitions: (time, which they must have given up by then)."""
         for member_id in state.members:
             self._time_revocation(member_id, now_ms)
         self._set_wake()
@@ -70,8 +70,8 @@ class ConsumerGroup:
         member = self.state.members[member_id]
         if member.state is not MemberState.UNREVOKED:
             self._revoke_by.pop(member_id, None)
-        elif self._revoke_by.get(member_id, (0, None))[1] != member.epoch:
-            self._revoke_by[member_id] = self._soon(now_ms + max(member.rebalance_timeout_ms, 0)), member.epoch
+        elif self._revoke_by.get(member_id, (0, None))[1] != member.revoking:
+            self._revoke_by[member_id] = self._soon(now_ms + max(member.rebalance_timeout_ms, 0)), member.revoking
 
     def overdue(self, now_ms: int) -> set[str]:
         """Members that were silent for a session, or took too long to give up what they were told to."""
@@ -117,7 +117,7 @@ class ConsumerGroup:
 
     def may_fetch(self, member_id: str | None, epoch: int) -> ErrorCode:
         """Whether offsets may be asked for under that identity; who gives none may always."""
-        return ErrorCode.NONE if not member_id and epoch < 0 else self._check(member_id or "", epoch)
+        return ErrorCode.NONE if member_id is None and epoch < 0 else self._check(member_id or "", epoch)
 
     def _check(self, member_id: str, epoch: int) -> ErrorCode:
         member = self.state.members.get(member_id)

@@ -14,20 +14,18 @@ def reconciled(
     *target* is what it is to read in assignment *epoch*. A partition that any of *others* may still be reading is not
     assigned: that nobody reads a partition twice is the point of the protocol.
     """
-    at = member.epoch
     match member.state:
         case MemberState.STABLE:
-            if at == epoch:
+            if member.epoch == epoch:
                 return member
         case MemberState.UNREVOKED:
             if owned is None or not owned.isdisjoint(member.revoking):
                 return member
-            at += 1
         case MemberState.UNRELEASED:
             pass
     kept, given_up = member.assigned & target, member.assigned - target
     if given_up and (owned is None or not owned.isdisjoint(given_up)):
-        return _moved(member, at, MemberState.UNREVOKED, kept, given_up)
+        return _moved(member, member.epoch, MemberState.UNREVOKED, kept, given_up)
     missing = target - kept
     taken = _held_of(missing, others) if missing else NOTHING
     state = MemberState.UNRELEASED if taken else MemberState.STABLE

@@ -1,7 +1,7 @@
 """What a heartbeat does to a group (KIP-848): state and heartbeat in, new state out. Pure.
 
-Whoever joins, leaves or subscribes differently raises the group's epoch; so does a topic that changes. The next
-heartbeat then makes a new assignment for that epoch, and each member comes to it with its own heartbeats.
+Whoever leaves or subscribes to something else than before raises the group's epoch; so does a topic that changes. The
+next heartbeat then makes a new assignment for that epoch, and each member comes to it with its own heartbeats.
 """
 
 import hashlib
@@ -36,13 +36,12 @@ def beaten(
     before = state.members[beat.member_id]
     member = _told(before, beat)
     told = replace(state, members={**state.members, member.id: member}) if member != before else state
-    joined = before.epoch == JOINING and member.id not in state.target
-    changed = joined or _wants(member) != _wants(before)
+    changed = _wants(member) != _wants(before)
     if look or changed:
         told, moved_topics = _matched(told, matching)
         member, changed = told.members[member.id], changed or moved_topics
     seen = topics_hash(told, layouts) if look or changed else told.topics_hash
-    if changed or seen != told.topics_hash:
+    if changed or seen != told.topics_hash or not told.epoch:
         told = replace(told, epoch=told.epoch + 1, topics_hash=seen)
     if told.epoch > told.assignment_epoch:
         told = replace(told, assignment_epoch=told.epoch, target=assign(told.members, told.target, layouts))
@@ -53,8 +52,8 @@ def beaten(
 
 
 def _wants(member: ConsumerMember) -> tuple[object, ...]:
-    """What the assignment depends on, as far as the member itself says it."""
-    return member.topics, member.pattern, member.assignor
+    """What a new assignment is made for. An assignor that a member names is heeded when there is one anyway."""
+    return member.topics, member.pattern
 
 
 def _matched(state: ConsumerState, matching: Matching) -> tuple[ConsumerState, bool]:
@@ -104,13 +103,15 @@ def check_epoch(member: ConsumerMember, epoch: int, owned: Places | None) -> Non
 
 
 def topics_hash(state: ConsumerState, layouts: Layouts) -> int:
-    """Differs when a topic that a member subscribes to has been made, deleted or extended; 64 bits with a sign."""
+    """Differs when a topic that a member subscribes to has been made, deleted or extended; 64 bits with a sign.
+
+    Without any topic it is 0, as in a group that has just begun.
+    """
+    found = [(topic, layout) for topic in sorted(state.topics) if (layout := layouts(topic)) is not None]
     digest = hashlib.blake2b(digest_size=8)
-    for topic in sorted(state.topics):
-        layout = layouts(topic)
-        if layout is not None:
-            digest.update(b"%b %b %d\n" % (topic.encode(), layout.topic_id.raw, layout.partitions))
-    return int.from_bytes(digest.digest(), "big", signed=True)
+    for topic, layout in found:
+        digest.update(b"%b %b %d\n" % (topic.encode(), layout.topic_id.raw, layout.partitions))
+    return int.from_bytes(digest.digest(), "big", signed=True) if found else 0
 
 
 def _with(state: ConsumerState, beat: Beat, most_members: int) -> ConsumerState:
@@ -131,14 +132,19 @@ def _with(state: ConsumerState, beat: Beat, most_members: int) -> ConsumerState:
 
 
 def _joined(state: ConsumerState, beat: Beat, most_members: int) -> ConsumerState:
-    """Who joins holds nothing, whatever was known of it: it has just said so."""
-    old = state.by_instance(beat.instance_id) if beat.instance_id is not None else state.members.get(beat.member_id)
+    """Who joins holds nothing, whatever was known of it: it has just said so.
+
+    Kafka refuses a static member under its own id, too, until its session is over. But it may be one that has not
+    heard that it was taken, and clients treat that refusal as fatal.
+    """
+    static = state.by_instance(beat.instance_id) if beat.instance_id is not None else None
+    old = static or state.members.get(beat.member_id)
     if old is None:
         if len(state.members) >= most_members:
             raise Refused(ErrorCode.GROUP_MAX_SIZE_REACHED, f"The group has {most_members} members already.")
         new = ConsumerMember(id=beat.member_id, instance_id=beat.instance_id)
         return replace(state, members={**state.members, new.id: new})
-    if old.instance_id is not None and old.epoch != AWAY and old.id != beat.member_id:
+    if old.epoch != AWAY and old.id != beat.member_id:
         raise Refused(
             ErrorCode.UNRELEASED_INSTANCE_ID,
             f"Static member {beat.member_id} with instance id {beat.instance_id} cannot join the group because the "
@@ -147,6 +153,7 @@ def _joined(state: ConsumerState, beat: Beat, most_members: int) -> ConsumerStat
     fresh = replace(
         old,
         id=beat.member_id,
+        instance_id=old.instance_id if beat.instance_id is None else beat.instance_id,
         epoch=0,
         previous_epoch=0,
         state=MemberState.STABLE,

@@ -90,7 +90,7 @@ class FolderCopy:
                 stat = found[name].stat()
                 if is_log:
                     size = active_bytes if name == active else stat.st_size
-                    brought += self._bring_log(name, stat.st_ino, size, stat.st_mtime_ns, stopping)
+                    brought += self._bring_log(name, stat, size, stopping)
                 else:
                     self._bring_other(name, stat)
             except FileNotFoundError:
@@ -98,8 +98,8 @@ class FolderCopy:
         self._disk.fsync_dir(self.target)
         return brought
 
-    def _bring_log(self, name: str, inode: int, size: int, mtime_ns: int, stopping: Callable[[], bool]) -> int:
-        known = self._logs.get(name)
+    def _bring_log(self, name: str, stat: os.stat_result, size: int, stopping: Callable[[], bool]) -> int:
+        inode, known = stat.st_ino, self._logs.get(name)
         if known is not None and known.inode == inode and known.size_bytes == size:
             return 0
         with self._opened(name) as fd:
@@ -115,6 +115,8 @@ class FolderCopy:
                     if stopping():
                         raise CopyStopped(f"copy of {self.source} given up")
                     piece = self._read(fd, known.size_bytes, min(_PIECE_BYTES, size - known.size_bytes))
+                    if not piece and size == stat.st_size:
+                        return known.size_bytes - begun  # cut by a repair meanwhile: the next round takes it as it is
                     if not piece:
                         raise CorruptFile(str(self.source / name), known.size_bytes, f"the log says {size} bytes")
                     self._write(file, piece, known.size_bytes)
@@ -122,7 +124,7 @@ class FolderCopy:
                 file.fsync()
             finally:
                 file.close()
-        self._disk.set_mtime(self.target / name, mtime_ns // 1_000_000)
+        self._disk.set_mtime(self.target / name, stat.st_mtime_ns // 1_000_000)
         return size - begun
 
     def _bring_other(self, name: str, stat: os.stat_result) -> None:

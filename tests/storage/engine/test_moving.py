@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from kit.logs import SMALL, T0, TP, Place, batch, log_bytes, slice_bytes
-from tierd.base.errors import DiskFull
+from tierd.base.errors import CorruptFile, DiskFull
 from tierd.storage.directory import LogDirectory
+from tierd.storage.disk import PosixDisk, PosixFile
 from tierd.storage.folder_copy import CopyStopped, FolderCopy
+from tierd.storage.health import DirectoryHealth
 from tierd.storage.log import Log
 
 
@@ -163,3 +165,32 @@ def test_a_copy_can_be_stopped(directories: tuple[LogDirectory, LogDirectory], p
     copy.begin()
     with pytest.raises(CopyStopped):
         copy.round(*log.active_log(), lambda: True)
+
+
+class _CutsOnOpening(PosixDisk):
+    """Cuts *source* when its copy is opened for the first time: a repair comes between the look at it and the copy."""
+
+    source: Path | None = None
+
+    def open(self, path: Path, *, create: bool = False) -> PosixFile:
+        if self.source is not None and path.name == self.source.name:
+            os.truncate(self.source, self.source.stat().st_size // 2)
+            self.source = None
+        return super().open(path, create=create)
+
+
+def test_a_segment_that_is_cut_while_it_is_copied_comes_as_it_is_then(tmp_path: Path) -> None:
+    source, target = tmp_path / "t-0", tmp_path / "t-0.copy"
+    source.mkdir()
+    first, active = source / f"{0:020d}.log", source / f"{10:020d}.log"
+    first.write_bytes(b"x" * 1000)
+    active.write_bytes(b"y" * 100)
+    disk = _CutsOnOpening()
+    disk.source = first
+    copy = FolderCopy(source, target, disk, DirectoryHealth(tmp_path), 0)
+    copy.begin()
+    copy.round(active.name, 100)
+    copy.round(active.name, 100)
+    assert (target / first.name).read_bytes() == b"x" * 500
+    with pytest.raises(CorruptFile):  # of the active one the log knows the size
+        copy.round(active.name, 101)

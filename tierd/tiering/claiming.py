@@ -6,9 +6,9 @@ The claim is held at once, pending while the bucket is silent, lost when the buc
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tierd.base.errors import CorruptFile, DiskFull, RemoteUnavailable, StartRefused
 from tierd.remote import owner
@@ -65,6 +65,7 @@ class Claiming:
         self._blocking = blocking
         self._on_settled = on_settled
         self._later: asyncio.Task[None] | None = None
+        self._asking: set[asyncio.Task[Any]] = set()
 
     async def begin(self) -> Taken:
         """Raises StartRefused. Returns after *silence_ms* without an answer of the bucket at the latest.
@@ -75,7 +76,7 @@ class Claiming:
         if self._request.claimed is not None:
             return await self._again(self._request.claimed)
         remember_unclaimed(catalog, self._request.identity.incarnation)
-        surveying = asyncio.ensure_future(self._until_answered(lambda: self._survey.run(self._request)))
+        surveying = self._begun(self._until_answered(lambda: self._survey.run(self._request)))
         if not await self._answered(surveying):
             if self._request.recover:
                 await self._give_up(surveying)
@@ -84,7 +85,7 @@ class Claiming:
         surveyed = surveying.result()
         for _ in range(_RACES):
             run = new_run(catalog, self._request, surveyed.claims, outside=surveyed.outside)
-            putting = asyncio.ensure_future(self._put(run))
+            putting = self._begun(self._put(run))
             if not await self._answered(putting):
                 return self._go_on_later(run, surveying)
             try:
@@ -105,7 +106,7 @@ class Claiming:
             note_run(self._survey.catalog, run)
         if claimed.state is ClaimState.LOST:
             return Taken(claimed, run, None)
-        surveying = asyncio.ensure_future(self._until_answered(lambda: self._survey.run(self._request)))
+        surveying = self._begun(self._until_answered(lambda: self._survey.run(self._request)))
         if not await self._answered(surveying):
             return self._go_on_later(run, surveying)
         return await self._settle(run, surveying)
@@ -137,7 +138,7 @@ class Claiming:
             else:
                 return
             await asyncio.sleep(self._retry_ms / 1000)
-            surveying = asyncio.ensure_future(self._until_answered(lambda: self._survey.run(self._request)))
+            surveying = self._begun(self._until_answered(lambda: self._survey.run(self._request)))
 
     async def _settle(self, run: Run, surveying: "asyncio.Future[Surveyed]") -> Taken:
         """The bucket answers: this run's epoch and first appends as they are, or none."""
@@ -178,10 +179,17 @@ class Claiming:
                 return False
         return True
 
+    def _begun(self, asking: Coroutine[Any, Any, Result]) -> "asyncio.Task[Result]":
+        task = asyncio.create_task(asking)
+        self._asking.add(task)
+        task.add_done_callback(self._asking.discard)
+        return task
+
     async def close(self) -> None:
-        if self._later is not None:
-            self._later.cancel()
-            await asyncio.gather(self._later, return_exceptions=True)
+        tasks = [*self._asking] if self._later is None else [self._later, *self._asking]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _not_in_silence(task: "asyncio.Task[None]") -> None:

@@ -23,6 +23,8 @@ def test_only_members_in_their_epoch_may_commit_and_ask() -> None:
             ({"member_id": "two"}, 9, ErrorCode.UNKNOWN_MEMBER_ID),
             ({"member_id": "", "generation_id_or_member_epoch": -1}, 9, ErrorCode.UNKNOWN_MEMBER_ID),
             ({}, 8, ErrorCode.UNSUPPORTED_VERSION),
+            ({"generation_id_or_member_epoch": 2}, 8, ErrorCode.UNSUPPORTED_VERSION),
+            ({"member_id": "two"}, 8, ErrorCode.UNKNOWN_MEMBER_ID),
         ):
             asked: Any = who | changed
             assert await error_of_commit(rig, commit(version, 5, **asked), version) == error, (changed, version)

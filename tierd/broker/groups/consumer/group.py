@@ -99,10 +99,12 @@ class ConsumerGroup:
         """
         if epoch < 0 and not self.state.members:
             return ErrorCode.NONE  # an administrator
+        if member_id in self.state.members and version < _KNOWS_EPOCHS_FROM:
+            return ErrorCode.UNSUPPORTED_VERSION
         error = self._check(member_id, epoch)
         if error is ErrorCode.STALE_MEMBER_EPOCH and self._held_since(member_id, epoch, places):
-            error = ErrorCode.NONE
-        return ErrorCode.UNSUPPORTED_VERSION if not error and version < _KNOWS_EPOCHS_FROM else error
+            return ErrorCode.NONE
+        return error
 
     def _held_since(self, member_id: str, epoch: int, places: Iterable[Place]) -> bool:
         member = self.state.members[member_id]

@@ -132,10 +132,10 @@ def _with(state: ConsumerState, beat: Beat, most_members: int) -> ConsumerState:
 
 
 def _joined(state: ConsumerState, beat: Beat, most_members: int) -> ConsumerState:
-    """Who joins holds nothing, whatever was known of it: it has just said so.
+    """Who joins again under its own id goes on where it was; that it reads nothing now, it says itself.
 
-    Kafka refuses a static member under its own id, too, until its session is over. But it may be one that has not
-    heard that it was taken, and clients treat that refusal as fatal.
+    Kafka refuses that to static members until their session is over. But it may be one that has not heard that it was
+    taken, and clients treat the refusal as fatal.
     """
     static = state.by_instance(beat.instance_id) if beat.instance_id is not None else None
     old = static or state.members.get(beat.member_id)
@@ -144,7 +144,10 @@ def _joined(state: ConsumerState, beat: Beat, most_members: int) -> ConsumerStat
             raise Refused(ErrorCode.GROUP_MAX_SIZE_REACHED, f"The group has {most_members} members already.")
         new = ConsumerMember(id=beat.member_id, instance_id=beat.instance_id)
         return replace(state, members={**state.members, new.id: new})
-    if old.epoch != AWAY and old.id != beat.member_id:
+    instance_id = old.instance_id if beat.instance_id is None else beat.instance_id
+    if old.epoch != AWAY and old.id == beat.member_id:
+        return replace(state, members={**state.members, old.id: replace(old, instance_id=instance_id)})
+    if old.epoch != AWAY:
         raise Refused(
             ErrorCode.UNRELEASED_INSTANCE_ID,
             f"Static member {beat.member_id} with instance id {beat.instance_id} cannot join the group because the "
@@ -153,7 +156,7 @@ def _joined(state: ConsumerState, beat: Beat, most_members: int) -> ConsumerStat
     fresh = replace(
         old,
         id=beat.member_id,
-        instance_id=old.instance_id if beat.instance_id is None else beat.instance_id,
+        instance_id=instance_id,
         epoch=0,
         previous_epoch=0,
         state=MemberState.STABLE,

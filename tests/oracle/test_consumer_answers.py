@@ -86,7 +86,7 @@ class Script:
     def join(self) -> None:
         name = self._dice.choice("abcd")
         if name in INSTANCES and name in self._epochs:
-            name += "2"  # under its own id it would be refused, too, see rules.py
+            name += "2"  # under its own id Kafka refuses it, tierd does not
         if name in self._epochs and name[0] in INSTANCES:
             return
         self._reads[name] = ()
@@ -103,7 +103,7 @@ class Script:
             fields["topic_partitions"] = [{"topic_id": row.topic_id, "partitions": row.partitions} for row in rows]
         if self._dice.random() < 0.05:
             fields["server_assignor"] = "uniform"
-        # Not with the epoch before: tierd takes that longer, whose answers are lost twice is not fenced.
+        # Not with the epoch before, which tierd takes for longer: who misses two answers is not fenced.
         epoch = max(self._epochs.get(name, 1) + self._dice.choice([0] * 12 + [1]), 1)
         self._beat(name, epoch, **fields)
 

@@ -1,7 +1,6 @@
-"""A store that refuses to write, whatever asks for it: an archive is only read."""
+"""A store that refuses to write, whatever asks for it: archive, restore and verify only read."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NoReturn
 
 from typing_extensions import Buffer
 
@@ -19,6 +18,10 @@ class ReadOnlyStore:
     def __init__(self, plain: ObjectStore) -> None:
         self.plain = plain
 
+    def refused(self, what: str) -> TierdError:
+        """The error of a write."""
+        return WriteRefused(f"{what}: this bucket is only read")
+
     def put(
         self,
         key: str,
@@ -29,18 +32,18 @@ class ReadOnlyStore:
         if_none_match: bool = False,
         if_match: str | None = None,
     ) -> ObjectInfo:
-        _refuse(key)
+        raise self.refused(key)
 
     def begin_upload(
         self, key: str, metadata: Mapping[str, str] | None = None, *, part_bytes: int = PART_BYTES
     ) -> Upload:
-        _refuse(key)
+        raise self.refused(key)
 
     def delete(self, keys: Sequence[str]) -> tuple[DeleteOutcome, ...]:
-        _refuse(", ".join(keys))
+        raise self.refused(", ".join(keys))
 
     def abort_upload(self, key: str, upload_id: str) -> None:
-        _refuse(key)
+        raise self.refused(key)
 
     def get(self, key: str, start: int | None = None, stop: int | None = None, *, if_match: str | None = None) -> bytes:
         return self.plain.get(key, start, stop, if_match=if_match)
@@ -65,7 +68,3 @@ class ReadOnlyStore:
 
     def close(self) -> None:
         self.plain.close()
-
-
-def _refuse(what: str) -> NoReturn:
-    raise WriteRefused(f"{what}: this bucket is only read")

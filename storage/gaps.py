@@ -73,7 +73,7 @@ class GapFile:
         """What *other* says is said here from now on, and there no more. Raises DiskFull, OSError."""
         if other._path.exists():
             mine, theirs = self.load(), other.load()
-            self.save(Recorded(_apart((*mine.found, *theirs.found)), _merged((*mine.lost, *theirs.lost))))
+            self.save(Recorded(_apart((*mine.found, *theirs.found)), merged((*mine.lost, *theirs.lost))))
             other.forget()
 
     def forget(self) -> None:
@@ -98,7 +98,7 @@ class Gaps:
 
     def within(self, log_start: int, log_end: int) -> tuple[Gap, ...]:
         """All that are not wholly outside of the log."""
-        return _within(_merged((*self._now.found, *self._now.lost)), log_start, log_end)
+        return _within(merged((*self._now.found, *self._now.lost)), log_start, log_end)
 
     def pass_by(self, offset: int, stop: int) -> tuple[int, int]:
         """[offset, stop) without what is lost of it at its beginning, up to where more is lost.
@@ -142,7 +142,7 @@ class Gaps:
         """Of *asked* what is found is judged: *healed* are gaps no more, others are lost. Durable when it returns."""
         lost = (gap for gap in self._now.found if gap in asked and gap not in healed)
         left = tuple(gap for gap in self._now.found if gap not in asked)
-        self._become(Recorded(left, _merged((*self._now.lost, *lost))))
+        self._become(Recorded(left, merged((*self._now.lost, *lost))))
 
     def _become(self, gaps: Recorded) -> None:
         with self._lock:
@@ -165,10 +165,10 @@ def _pairs(rows: list[list[int]]) -> tuple[Gap, ...]:
 
 def _apart(gaps: tuple[Gap, ...]) -> tuple[Gap, ...]:
     """Sorted, each once. Those that touch are of two segments: the bucket may have one of them and not the other."""
-    return _merged(gaps, touching=False)
+    return merged(gaps, touching=False)
 
 
-def _merged(gaps: tuple[Gap, ...], *, touching: bool = True) -> tuple[Gap, ...]:
+def merged(gaps: tuple[Gap, ...], *, touching: bool = True) -> tuple[Gap, ...]:
     """Sorted, each once, those that overlap joined, and those that are *touching*."""
     joined: list[Gap] = []
     for start, stop in sorted(gaps):

@@ -169,7 +169,8 @@ def test_a_checkpoint_that_comes_in_between_takes_nothing_back(broker: Running, 
     assert "t 0 2" in (broker.directories[0].path / "log-start-offset-checkpoint").read_text()
 
 
-def test_settings_change_on_a_registry_that_stands_still(broker: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+def registry_stands_still(broker: Running, monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Event]:
+    """Set once it is to note settings; to be set when it may."""
     set_config, begun, go = broker.registry.set_config, threading.Event(), threading.Event()
 
     def still(topic_id: Any, config: Any) -> None:
@@ -178,6 +179,11 @@ def test_settings_change_on_a_registry_that_stands_still(broker: Running, monkey
         set_config(topic_id, config)
 
     monkeypatch.setattr(broker.registry, "set_config", still)
+    return begun, go
+
+
+def test_settings_change_on_a_registry_that_stands_still(broker: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, go = registry_stands_still(broker, monkeypatch)
     with Client(broker.address) as one, Client(broker.address) as other:
         one.create("t")
         change = {"name": "retention.ms", "config_operation": 0, "value": "86400000"}
@@ -195,14 +201,7 @@ def test_settings_change_on_a_registry_that_stands_still(broker: Running, monkey
 def test_what_the_bucket_says_of_topics_on_a_registry_that_stands_still(
     broker: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    set_config, begun, go = broker.registry.set_config, threading.Event(), threading.Event()
-
-    def still(topic_id: Any, config: Any) -> None:
-        begun.set()
-        assert go.wait(60)
-        set_config(topic_id, config)
-
-    monkeypatch.setattr(broker.registry, "set_config", still)
+    begun, go = registry_stands_still(broker, monkeypatch)
     with Client(broker.address) as one, Client(broker.address) as other:
         one.create("t")
         topic = broker.partitions.topic("t")

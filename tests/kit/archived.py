@@ -2,7 +2,6 @@
 
 import asyncio
 import shutil
-import subprocess
 import sys
 import threading
 from collections.abc import Awaitable, Iterator
@@ -115,17 +114,9 @@ class ArchiveDaemon(Daemon):
         words = [sys.executable, "-m", "tierd", "archive", "--state", str(self.state), "--remote", self.remote]
         return [*words, "--listen", listen, *self.extra]
 
-    def verb(self, *words: str, expect: int | None = 0, timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            [sys.executable, "-m", "tierd", *words, "--state", str(self.state)],
-            capture_output=True,
-            text=True,
-            timeout=timeout_s,
-            check=False,
-            env=self.environment,
-        )
-        assert expect is None or done.returncode == expect, (words, done.returncode, done.stdout, done.stderr)
-        return done
+    @property
+    def place(self) -> list[str]:
+        return ["--state", str(self.state)]
 
 
 def local(variant: str, topic: str, stop: int) -> bytes:

@@ -131,11 +131,15 @@ class Daemon:
         assert self._process is not None
         return self._process.wait(timeout_s)
 
+    @property
+    def place(self) -> list[str]:
+        """How a verb finds it."""
+        return ["--data", str(self.data), *(["--state", str(self.state)] if self.state else [])]
+
     def verb(self, *words: str, expect: int | None = 0, timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
         """Run `tierd WORDS --data ...`; fails the test unless it ends with *expect* (None: any)."""
-        place = ["--data", str(self.data), *(["--state", str(self.state)] if self.state else [])]
         done = subprocess.run(
-            [sys.executable, "-m", "tierd", *words, *place],
+            [sys.executable, "-m", "tierd", *words, *self.place],
             capture_output=True,
             text=True,
             timeout=timeout_s,

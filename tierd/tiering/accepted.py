@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Iterable
 
 from tierd.base.ids import PartitionId
+from tierd.storage.gaps import merged
 
 Span = tuple[int, int]
 """Offsets [start, stop)."""
@@ -23,7 +24,7 @@ class AcceptedGaps:
         """Those that are known already are fine."""
         with self._lock:
             old = self._spans.get(str(part), [])
-            new = _joined([*old, *spans])
+            new = list(merged((*old, *spans)))
             if new != old:
                 self._spans = {**self._spans, str(part): new}
                 self._keep(json.dumps(self._spans))
@@ -42,13 +43,3 @@ class AcceptedGaps:
     def covers(self, part: PartitionId, start: int, stop: int) -> bool:
         """Whether all of [start, stop) is accepted as lost."""
         return any(first <= start and stop <= last for first, last in self._spans.get(str(part), []))
-
-
-def _joined(spans: Iterable[Span]) -> list[Span]:
-    joined: list[Span] = []
-    for start, stop in sorted(spans):
-        if joined and start <= joined[-1][1]:
-            joined[-1] = (joined[-1][0], max(stop, joined[-1][1]))
-        else:
-            joined.append((start, stop))
-    return joined

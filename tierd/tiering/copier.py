@@ -6,7 +6,7 @@ before the commit.
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -23,7 +23,7 @@ from tierd.remote.extras import SegmentExtras, to_metadata
 from tierd.remote.indexes import join_indexes
 from tierd.remote.keyring import NO_KEYS, KeyRing
 from tierd.remote.keys import Keys, SegmentName
-from tierd.remote.manifest import Manifest, encode_manifest
+from tierd.remote.manifest import Encryption, Manifest, encode_manifest
 from tierd.remote.store import ObjectStore
 from tierd.remote.transform import Transform
 from tierd.storage import names
@@ -197,7 +197,16 @@ class Copier:
             raise
         ready = replace(ready, remote=replace(ready.remote, log_etag=log.etag))
         self._check_going()
-        manifest = encode_manifest(self._manifest(ready, chunks, storing))
+        manifest = encode_manifest(
+            manifest_of(
+                ready.remote,
+                chunks,
+                node_id=self._parts.node_id,
+                written_ms=self._parts.clock.now_ms(),
+                compressed=storing.transform.compressed,
+                encryption=storing.encryption,
+            )
+        )
         return replace(ready, manifest_bytes=len(manifest)), manifest
 
     def _storing(self) -> Storing:
@@ -234,41 +243,10 @@ class Copier:
         )
         ready = replace(row, remote=remote, records=walker.records)
         self._check_going()
-        stored = self._parts.store.put(remote.indexes_key, body, crc32c=crc, metadata=to_metadata(self._extras(ready)))
+        stored = self._parts.store.put(remote.indexes_key, body, crc32c=crc, metadata=metadata_of(ready, self._owner))
         self._indexes_sent = True
         compare(stored, len(body), crc)
         return replace(ready, remote=replace(remote, indexes_etag=stored.etag))
-
-    def _extras(self, row: CatalogSegment) -> SegmentExtras:
-        return SegmentExtras(
-            log_crc=row.remote.log_crc,
-            indexes_crc=row.remote.indexes_crc,
-            append_ms=row.remote.append_ms,
-            largest_timestamp_offset=row.remote.largest_timestamp_offset,
-            records=row.records,
-            epoch=self._owner.epoch,
-            incarnation=self._owner.incarnation,
-        )
-
-    def _manifest(self, row: CatalogSegment, chunks: ChunkIndex, storing: Storing) -> Manifest:
-        remote = row.remote
-        return Manifest(
-            topic=remote.topic,
-            topic_id=remote.part.topic_id,
-            partition=remote.part.partition,
-            segment_id=remote.segment_id,
-            base=remote.base,
-            next_base=remote.next_base,
-            largest_timestamp_ms=remote.largest_timestamp_ms,
-            node_id=self._parts.node_id,
-            written_ms=self._parts.clock.now_ms(),
-            epochs=remote.epochs,
-            chunks=chunks,
-            layout=remote.layout,
-            compressed=storing.transform.compressed,
-            encryption=storing.encryption,
-            transactions_empty=remote.layout.transaction is None,
-        )
 
     # --- the commit --------------------------------------------------------------------------------------------------
     def _commit(self, row: CatalogSegment, manifest: bytes) -> CatalogSegment:
@@ -276,7 +254,7 @@ class Copier:
         store, key = self._parts.store, row.remote.manifest_key
         crc = crc32c(manifest)
         try:
-            store.put(key, manifest, crc32c=crc, metadata=to_metadata(self._extras(row)), if_none_match=True)
+            store.put(key, manifest, crc32c=crc, metadata=metadata_of(row, self._owner), if_none_match=True)
         except PreconditionFailed:
             if store.get(key) != manifest:  # the id is random: somebody else's object under it is no accident
                 self._give_up(row)
@@ -320,3 +298,45 @@ def _first_largest(walker: SegmentWalker, fd: int, where: str) -> int | None:
         return next((one.offset for one in iter_records(raw, header, where) if one.timestamp_ms == largest_ms), None)
     except CorruptFile:
         return None
+
+
+def metadata_of(row: CatalogSegment, owner: Ownership) -> Mapping[str, str]:
+    """The user metadata of its `.indexes` and its manifest."""
+    extras = SegmentExtras(
+        log_crc=row.remote.log_crc,
+        indexes_crc=row.remote.indexes_crc,
+        append_ms=row.remote.append_ms,
+        largest_timestamp_offset=row.remote.largest_timestamp_offset,
+        records=row.records,
+        epoch=owner.epoch,
+        incarnation=owner.incarnation,
+    )
+    return to_metadata(extras)
+
+
+def manifest_of(
+    remote: RemoteSegment,
+    chunks: ChunkIndex,
+    *,
+    node_id: int,
+    written_ms: int,
+    compressed: bool = False,
+    encryption: Encryption | None = None,
+) -> Manifest:
+    return Manifest(
+        topic=remote.topic,
+        topic_id=remote.part.topic_id,
+        partition=remote.part.partition,
+        segment_id=remote.segment_id,
+        base=remote.base,
+        next_base=remote.next_base,
+        largest_timestamp_ms=remote.largest_timestamp_ms,
+        node_id=node_id,
+        written_ms=written_ms,
+        epochs=remote.epochs,
+        chunks=chunks,
+        layout=remote.layout,
+        compressed=compressed,
+        encryption=encryption,
+        transactions_empty=remote.layout.transaction is None,
+    )

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from tierd.remote.chunks import plain_chunks
 from tierd.remote.crc import crc32c
-from tierd.remote.extras import SegmentExtras, to_metadata
-from tierd.remote.manifest import Manifest, encode_manifest
+from tierd.remote.manifest import encode_manifest
 from tierd.storage.view import PartitionView
+from tierd.tiering.copier import Ownership, manifest_of, metadata_of
 from tierd.tiering.losses import gone
 from tierd.tiering.rows import CatalogSegment
 from tierd.tiering.state import COMMIT_WITHIN_MS, TierState
@@ -29,32 +29,12 @@ def lacks_only_manifest(row: CatalogSegment, why: str, view: PartitionView) -> b
 def commit_again(state: TierState, row: CatalogSegment) -> None:
     """Raises PreconditionFailed when there is a manifest after all, ClaimLost, RemoteUnavailable, RequestRefused."""
     remote, run = row.remote, state.run
-    manifest = Manifest(
-        topic=remote.topic,
-        topic_id=remote.part.topic_id,
-        partition=remote.part.partition,
-        segment_id=remote.segment_id,
-        base=remote.base,
-        next_base=remote.next_base,
-        largest_timestamp_ms=remote.largest_timestamp_ms,
-        node_id=state.options.node_id,
-        written_ms=state.clock.now_ms(),
-        epochs=remote.epochs,
-        chunks=plain_chunks(remote.size_bytes),
-        layout=remote.layout,
-        transactions_empty=remote.layout.transaction is None,
+    manifest = manifest_of(
+        remote, plain_chunks(remote.size_bytes), node_id=state.options.node_id, written_ms=state.clock.now_ms()
     )
-    extras = SegmentExtras(
-        log_crc=remote.log_crc,
-        indexes_crc=remote.indexes_crc,
-        append_ms=remote.append_ms,
-        largest_timestamp_offset=remote.largest_timestamp_offset,
-        records=row.records,
-        epoch=state.claim.epoch,
-        incarnation=None if run is None else run.incarnation,
-    )
+    owner = Ownership(epoch=state.claim.epoch, incarnation=None if run is None else run.incarnation)
     raw = encode_manifest(manifest)
     state.require_owned(COMMIT_WITHIN_MS)
     store = state.bucket.store
-    store.put(remote.manifest_key, raw, crc32c=crc32c(raw), metadata=to_metadata(extras), if_none_match=True)
+    store.put(remote.manifest_key, raw, crc32c=crc32c(raw), metadata=metadata_of(row, owner), if_none_match=True)
     state.catalog.finished(replace(row, manifest_bytes=len(raw)))

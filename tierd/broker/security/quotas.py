@@ -79,23 +79,19 @@ class Quotas:
 
     def used(self, key: Key, amount: float, session: Session, client_id: str | None) -> int:
         """Note that a client has used so much more of *key*; how long it is to pause, in ms."""
-        if key not in self._in_force:
+        held = self._held(key, session, client_id)
+        if held is None:
             return 0
-        asked = key, session.principal.name, client_id or ""
-        limit, windows = self._known.get(asked) or self._learn(asked)
-        if limit is None or windows is None:
-            return 0
+        limit, windows = held
         pause_ms = windows.add(amount, limit.per_s, self._clock.monotonic_ms())
         return min(pause_ms, self._window_ms) if key is Key.REQUESTS else pause_ms
 
     def owed_ms(self, key: Key, session: Session, client_id: str | None) -> int:
         """How long a client still has to pause for what it has used of *key*; never longer than its windows."""
-        if key not in self._in_force:
+        held = self._held(key, session, client_id)
+        if held is None:
             return 0
-        asked = key, session.principal.name, client_id or ""
-        limit, windows = self._known.get(asked) or self._learn(asked)
-        if limit is None or windows is None:
-            return 0
+        limit, windows = held
         longest_ms = self._window_ms if key is Key.REQUESTS else round(self._span_s * 1000)
         return min(windows.owed_ms(limit.per_s, self._clock.monotonic_ms()), longest_ms)
 
@@ -131,6 +127,14 @@ class Quotas:
     def _limit(self, key: Key, session: Session, client_id: str | None) -> Limit | None:
         asked = key, session.principal.name, client_id or ""
         return (self._known.get(asked) or self._learn(asked))[0]
+
+    def _held(self, key: Key, session: Session, client_id: str | None) -> "tuple[Limit, Windows] | None":
+        """What a client is held to for *key*; None: there is no limit."""
+        if key not in self._in_force:
+            return None
+        asked = key, session.principal.name, client_id or ""
+        limit, windows = self._known.get(asked) or self._learn(asked)
+        return None if limit is None or windows is None else (limit, windows)
 
     def _learn(self, asked: _Asked) -> "tuple[Limit | None, Windows | None]":
         if len(self._known) >= _MOST_CLIENTS:

@@ -1,14 +1,13 @@
 """What a look at the bucket costs, counted at the store, and the limit that it was given. A store for reading only."""
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
-from typing_extensions import Buffer
-
 from tierd.remote.errors import RequestRefused
-from tierd.remote.store import PART_BYTES, DeleteOutcome, ObjectInfo, ObjectStore, Upload, UploadInfo
+from tierd.remote.readonly import ReadOnlyStore
+from tierd.remote.store import ObjectInfo, ObjectStore, UploadInfo
 
 Item = TypeVar("Item")
 
@@ -40,13 +39,16 @@ class Budget:
         )
 
 
-class CountedStore:
+class CountedStore(ReadOnlyStore):
     """The ObjectStore *plain*, its requests counted, and nothing of it ever changed. Any thread."""
 
     def __init__(self, plain: ObjectStore) -> None:
-        self._plain = plain
+        super().__init__(plain)
         self._lock = threading.Lock()
         self._cost = Cost()
+
+    def refused(self, what: str) -> RequestRefused:
+        return RequestRefused(what, "ReadOnly", "nothing is written here")
 
     @property
     def cost(self) -> Cost:
@@ -58,28 +60,28 @@ class CountedStore:
 
     def get(self, key: str, start: int | None = None, stop: int | None = None, *, if_match: str | None = None) -> bytes:
         self._count()
-        data = self._plain.get(key, start, stop, if_match=if_match)
+        data = self.plain.get(key, start, stop, if_match=if_match)
         with self._lock:
             self._cost = self._cost.plus(Cost(0, len(data)))
         return data
 
     def get_with_info(self, key: str) -> tuple[ObjectInfo, bytes]:
-        info, data = self._plain.get_with_info(key)
+        info, data = self.plain.get_with_info(key)
         self._count(len(data))
         return info, data
 
     def head(self, key: str) -> ObjectInfo:
         self._count()
-        return self._plain.head(key)
+        return self.plain.head(key)
 
     def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
-        return self._pages(self._plain.list(prefix, start_after))
+        return self._pages(self.plain.list(prefix, start_after))
 
     def list_folders(self, prefix: str) -> Iterator[str]:
-        return self._pages(self._plain.list_folders(prefix))
+        return self._pages(self.plain.list_folders(prefix))
 
     def list_uploads(self, prefix: str) -> Iterator[UploadInfo]:
-        return self._pages(self._plain.list_uploads(prefix))
+        return self._pages(self.plain.list_uploads(prefix))
 
     def _pages(self, items: Iterator[Item]) -> Iterator[Item]:
         self._count()
@@ -87,37 +89,3 @@ class CountedStore:
             yield item
             if number % _PAGE == 0:
                 self._count()
-
-    def now_ms(self) -> int | None:
-        return self._plain.now_ms()
-
-    def close(self) -> None:
-        self._plain.close()
-
-    # --- what would change something ---------------------------------------------------------------------------------
-    def put(
-        self,
-        key: str,
-        data: Buffer,
-        *,
-        crc32c: int,
-        metadata: Mapping[str, str] | None = None,
-        if_none_match: bool = False,
-        if_match: str | None = None,
-    ) -> ObjectInfo:
-        raise _read_only(key)
-
-    def begin_upload(
-        self, key: str, metadata: Mapping[str, str] | None = None, *, part_bytes: int = PART_BYTES
-    ) -> Upload:
-        raise _read_only(key)
-
-    def delete(self, keys: Sequence[str]) -> tuple[DeleteOutcome, ...]:
-        raise _read_only(", ".join(keys))
-
-    def abort_upload(self, key: str, upload_id: str) -> None:
-        raise _read_only(key)
-
-
-def _read_only(key: str) -> RequestRefused:
-    return RequestRefused(key, "ReadOnly", "nothing is written here")

@@ -9,6 +9,7 @@ from itertools import pairwise
 from tierd.base.ids import Uuid
 from tierd.remote.documents import Id
 from tierd.remote.heads import Gap
+from tierd.storage.gaps import merged
 
 
 class Verdict(StrEnum):
@@ -56,7 +57,7 @@ def ranges(looked: Iterable[tuple[int, int]], findings: Sequence[Finding], gaps:
 
     A failure inside an accepted gap is none; what is not looked at and has no finding is in no range.
     """
-    known = _joined([*looked, *((one.start, one.stop) for one in findings)])
+    known = list(merged((*looked, *((one.start, one.stop) for one in findings))))
     spans = [*known, *((one.start, one.stop) for one in findings), *((gap.start, gap.stop) for gap in gaps)]
     cuts = sorted({at for span in spans for at in span})
     ahead, here = deque(sorted(findings, key=lambda one: one.start)), list[Finding]()
@@ -70,17 +71,6 @@ def ranges(looked: Iterable[tuple[int, int]], findings: Sequence[Finding], gaps:
         if known and known[0][0] <= start:
             _add(found, _judge(start, stop, here, gaps))
     return found
-
-
-def _joined(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Ascending; joined where they touch."""
-    joined: list[tuple[int, int]] = []
-    for start, stop in sorted(spans):
-        if joined and start <= joined[-1][1]:
-            joined[-1] = (joined[-1][0], max(stop, joined[-1][1]))
-        else:
-            joined.append((start, stop))
-    return joined
 
 
 def _judge(start: int, stop: int, here: Sequence[Finding], gaps: Sequence[Gap]) -> Range:

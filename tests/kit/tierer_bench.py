@@ -90,6 +90,15 @@ class Bench:
         await self.tierer.close()
 
 
+async def copied(root: Path, store: MemoryStore, clock: FakeClock) -> tuple[Bench, PartitionView]:
+    """One that owns the archive and has copied all of a recorded partition."""
+    bench = Bench(root, store, clock)
+    view = bench.adopt("codec-none-0")
+    await bench.open(who())
+    await bench.copy()
+    return bench, view
+
+
 def drive(
     tmp_path: Path,
     work: Callable[[Bench], Awaitable[None]],

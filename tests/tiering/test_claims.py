@@ -12,7 +12,7 @@ import pytest
 from kit.clock import FakeClock
 from kit.folder_tier import FolderTier
 from kit.golden import golden
-from kit.tierer_bench import KEYS, Bench, who
+from kit.tierer_bench import KEYS, Bench, copied, who
 from tierd.base.errors import DiskFull, RemoteUnavailable, StartRefused
 from tierd.config.model import Remote
 from tierd.config.topic import DAY_MS
@@ -148,10 +148,7 @@ def test_a_later_claim_stops_the_loser_before_its_next_head(tmp_path: Path) -> N
     async def run() -> None:
         clock = FakeClock()
         store = MemoryStore(clock)
-        first = Bench(tmp_path, store, clock)
-        view = first.adopt("codec-none-0")
-        await first.open(who())
-        await first.copy()
+        first, view = await copied(tmp_path, store, clock)
         taker = Bench(tmp_path, store, clock, "taker")
         with pytest.raises(StartRefused, match="host-a"):
             await taker.open(who("x"))

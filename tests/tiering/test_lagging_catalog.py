@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kit.clock import FakeClock
-from kit.tierer_bench import KEYS, Bench, who
+from kit.tierer_bench import KEYS, Bench, copied, who
 from tierd.base.errors import RemoteUnavailable, StartRefused
 from tierd.config.topic import DAY_MS
 from tierd.remote.archive_id import read_archive
@@ -26,10 +26,7 @@ def test_a_look_that_was_cut_off_lets_nobody_think_that_the_bucket_has_nothing(t
     async def run() -> None:
         clock = FakeClock()
         store = MemoryStore(clock)
-        first = Bench(tmp_path, store, clock)
-        view = first.adopt("codec-none-0")
-        await first.open(who())
-        await first.copy()
+        first, view = await copied(tmp_path, store, clock)
         await first.close()
 
         def away(operation: str, key: str) -> None:
@@ -78,10 +75,7 @@ def test_a_segment_whose_manifest_came_too_late_does_not_count_for_its_own_write
     async def run() -> None:
         clock = FakeClock()
         store = MemoryStore(clock)
-        old = Bench(tmp_path, store, clock)
-        view = old.adopt("codec-none-0")
-        await old.open(who())
-        await old.copy()
+        old, view = await copied(tmp_path, store, clock)
         *counted, late = old.catalog.segments(view.id)
         old.catalog.started(replace(late, state=CopyState.COPY_STARTED))
         await old.close()
@@ -112,10 +106,7 @@ def test_a_catalog_from_a_backup_of_the_run_that_went_on_is_not_believed(tmp_pat
     async def run() -> None:
         clock = FakeClock()
         store = MemoryStore(clock)
-        first = Bench(tmp_path, store, clock)
-        view = first.adopt("codec-none-0")
-        await first.open(who())
-        await first.copy()
+        first, view = await copied(tmp_path, store, clock)
         await first.tierer.publisher.tick()
         backup = Bench(tmp_path, store, clock, "backup")
         first.catalog._db.backup(backup.catalog._db)

@@ -16,7 +16,7 @@ def age_anchor_ms(largest_timestamp_ms: int | None, append_ms: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentView:
-    """A closed local segment, offsets [base, next_base)."""
+    """A closed segment of either tier, offsets [base, next_base)."""
 
     base: int
     next_base: int
@@ -24,7 +24,7 @@ class SegmentView:
     largest_timestamp_ms: int | None
     """Largest record timestamp; None when the segment holds no batch or none has a timestamp."""
     append_ms: int
-    """Wall clock of the last append (mtime of the .log)."""
+    """Wall clock of the last append (locally the mtime of the .log)."""
 
     @property
     def age_anchor_ms(self) -> int:

@@ -12,7 +12,6 @@ from tierd.remote.view import ClaimState
 from tierd.storage.view import PartitionView, SegmentView
 from tierd.tiering.plan import (
     CopyFacts,
-    RemoteRange,
     local_start_target,
     log_start_target,
     plan_copy,
@@ -61,17 +60,8 @@ def settings(**facts: object) -> TopicSettings:
     return replace(TopicSettings(local_retention_ms=None), **facts)  # type: ignore[arg-type]
 
 
-def ranges(partition: PartitionView, count: int) -> list[RemoteRange]:
-    return [
-        RemoteRange(
-            base=one.base,
-            next_base=one.next_base,
-            size_bytes=one.size_bytes,
-            largest_timestamp_ms=one.largest_timestamp_ms,
-            append_ms=one.append_ms,
-        )
-        for one in partition.closed[:count]
-    ]
+def ranges(partition: PartitionView, count: int) -> list[SegmentView]:
+    return list(partition.closed[:count])
 
 
 @st.composite
@@ -234,10 +224,10 @@ def test_a_topic_that_is_not_compacted_waits_for_no_cleaning() -> None:
     assert plan_copy(view(100), HELD).segments
 
 
-def copies(*sizes: int) -> list[RemoteRange]:
+def copies(*sizes: int) -> list[SegmentView]:
     """Of segments of ten offsets each."""
     return [
-        RemoteRange(base=10 * n, next_base=10 * n + 10, size_bytes=size, largest_timestamp_ms=None, append_ms=0)
+        SegmentView(base=10 * n, next_base=10 * n + 10, size_bytes=size, largest_timestamp_ms=None, append_ms=0)
         for n, size in enumerate(sizes)
     ]
 

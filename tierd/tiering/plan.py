@@ -8,18 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tierd.remote.view import ClaimState, Waiting
-from tierd.storage.view import PartitionView, SegmentView, age_anchor_ms
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RemoteRange:
-    """A committed remote segment as the planner sees it, offsets [base, next_base)."""
-
-    base: int
-    next_base: int
-    size_bytes: int
-    largest_timestamp_ms: int | None
-    append_ms: int
+from tierd.storage.retention import local_going, runs, total_going
+from tierd.storage.view import PartitionView, SegmentView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,7 +156,7 @@ def _behind_closed(view: PartitionView, ready: Sequence[SegmentView]) -> Waiting
     return Waiting("active", f"segment {view.active_base} is still written ({view.active_bytes} bytes)")
 
 
-def thin_to(view: PartitionView, remote: Iterable[RemoteRange]) -> int:
+def thin_to(view: PartitionView, remote: Iterable[SegmentView]) -> int:
     """Where the last closed segment ends that has fewer bytes than the copies of exactly its range; local start when
     none has. Nothing makes a segment smaller once it is copied: the disk has lost what the bucket has."""
     copies = {one.base: one for one in remote}
@@ -189,108 +179,17 @@ def local_start_target(
     everything: bool = False,
     given_up: int = 0,
 ) -> int:
-    """Where local start may move: behind the oldest closed segments that local retention releases, or that end at or
-    below *given_up*.
-
-    Safety: stops at the first segment that is not, as far as it lies above log start, inside one contiguous run of
-    *committed* ranges [base, next_base): a gap must never open. With *everything* no local limit matters.
-    """
-    covered = _runs(committed)
-    local_bytes = sum(segment.size_bytes for segment in view.closed) + view.active_bytes
-    target = view.local_start
-    for segment in view.closed:
-        released = (
-            everything or segment.next_base <= given_up or _local_limit_passed(view, segment, local_bytes, now_ms)
-        )
-        first = max(segment.base, view.log_start)
-        copied = first >= segment.next_base or any(
-            start <= first and segment.next_base <= stop for start, stop in covered
-        )
-        if not released or not copied:
-            break
-        target = max(target, segment.next_base)
-        local_bytes -= segment.size_bytes
-    return target
+    """Where local start may move now: behind all that `local_going` lets go."""
+    going, _ = local_going(view, committed, now_ms=now_ms, everything=everything, given_up=given_up)
+    return max(view.local_start, going[-1].segment.next_base if going else 0)
 
 
-def _local_limit_passed(view: PartitionView, segment: SegmentView, local_bytes: int, now_ms: int) -> bool:
-    keep_ms, keep_bytes = view.settings.local_retention_ms, view.settings.local_retention_bytes
-    age_ms = now_ms - segment.age_anchor_ms
-    too_old = keep_ms is not None and age_ms > keep_ms
-    too_much = keep_bytes is not None and local_bytes - keep_bytes - segment.size_bytes >= 0
-    return too_old or too_much or segment.next_base <= view.log_start
-
-
-def _runs(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Ranges joined where they touch or overlap, ascending."""
-    runs: list[tuple[int, int]] = []
-    for start, stop in sorted(ranges):
-        if runs and start <= runs[-1][1]:
-            runs[-1] = (runs[-1][0], max(runs[-1][1], stop))
-        else:
-            runs.append((start, stop))
-    return runs
+def log_start_target(view: PartitionView, remote: Iterable[SegmentView], *, now_ms: int) -> int:
+    """Where log start may move now: behind all that `total_going` lets go."""
+    going = total_going(view, remote, now_ms=now_ms)
+    return going[-1].segment.next_base if going else view.log_start
 
 
 def covers(ranges: Iterable[tuple[int, int]], start: int, stop: int) -> bool:
     """Whether *ranges* hold every offset of [start, stop)."""
-    return any(begin <= start and stop <= end for begin, end in _runs(ranges))
-
-
-def log_start_target(view: PartitionView, remote: Sequence[RemoteRange], *, now_ms: int) -> int:
-    """Where log start may move by total retention: behind the oldest segments, of either tier, that it releases.
-
-    Safety: every byte counts once, whichever tiers hold it; by size a segment goes only when what stays is
-    still at least `retention.bytes`; the active segment never goes; stops at the first segment that stays.
-    The caller must have loaded the remote state, else nothing may be decided.
-    """
-    if not view.settings.deletes:
-        return view.log_start
-    pieces = _pieces(view, remote)
-    total = sum(piece.size_bytes for piece in pieces) + view.active_bytes
-    target = view.log_start
-    for piece in pieces:
-        if piece.next_base > view.last_stable or not _total_limit_passed(view, piece, total, now_ms):
-            break
-        target = max(target, piece.next_base)
-        total -= piece.size_bytes
-    return target
-
-
-def _total_limit_passed(view: PartitionView, piece: RemoteRange, total_bytes: int, now_ms: int) -> bool:
-    keep_ms, keep_bytes = view.settings.retention_ms, view.settings.retention_bytes
-    too_old = False
-    if keep_ms is not None and now_ms - keep_ms > 0:  # a limit longer than time itself keeps all
-        too_old = age_anchor_ms(piece.largest_timestamp_ms, piece.append_ms) < now_ms - keep_ms
-    too_much = keep_bytes is not None and total_bytes - piece.size_bytes >= keep_bytes
-    return too_old or too_much
-
-
-def _pieces(view: PartitionView, remote: Sequence[RemoteRange]) -> list[RemoteRange]:
-    """The log at or above log start as segments of either tier, ascending; without the active one.
-
-    Of two pieces that overlap only the first counts its bytes: too small a total keeps, too large a one deletes.
-    """
-    pieces: list[RemoteRange] = []
-    end = view.log_start
-    local = [
-        RemoteRange(
-            base=segment.base,
-            next_base=segment.next_base,
-            size_bytes=segment.size_bytes,
-            largest_timestamp_ms=segment.largest_timestamp_ms,
-            append_ms=segment.append_ms,
-        )
-        for segment in view.closed
-    ]
-    for piece in sorted([*remote, *local], key=lambda one: (one.base, -one.next_base)):
-        if piece.next_base > end:
-            overlaps = bool(pieces) and piece.base < end
-            pieces.append(replace(piece, size_bytes=0) if overlaps else piece)
-            end = piece.next_base
-    return pieces
-
-
-def released(remote: Iterable[RemoteRange], log_start: int) -> list[RemoteRange]:
-    """Remote segments that lie wholly below log start: nobody can read them any more."""
-    return [one for one in remote if one.next_base <= log_start]
+    return any(begin <= start and stop <= end for begin, end in runs(ranges))

@@ -16,7 +16,7 @@ from tierd.storage.view import PartitionView, SegmentView
 from tierd.tiering import deletion
 from tierd.tiering.lifecycle import CopyState
 from tierd.tiering.losses import faults
-from tierd.tiering.plan import RemoteRange, covers, local_start_target, log_start_target, thin_to
+from tierd.tiering.plan import covers, local_start_target, log_start_target, thin_to
 from tierd.tiering.publish import Publisher
 from tierd.tiering.recommit import commit_again, lacks_only_manifest
 from tierd.tiering.rows import CatalogPartition, CatalogSegment
@@ -156,7 +156,7 @@ class Retention:
             given_up=self._given_up(view, copies),
         )
 
-    def _copies(self, view: PartitionView) -> list[RemoteRange]:
+    def _copies(self, view: PartitionView) -> list[SegmentView]:
         """What the bucket has of the closed segments, and has not lost."""
         if not view.closed:
             return []
@@ -164,7 +164,7 @@ class Retention:
         lost = {loss.segment_id for loss in self._state.losses.of(view.id)}
         return [_range(one) for one in committed if one.segment_id not in lost]
 
-    def _given_up(self, view: PartitionView, copies: Sequence[RemoteRange]) -> int:
+    def _given_up(self, view: PartitionView, copies: Sequence[SegmentView]) -> int:
         """Where the local log ends that has lost what the bucket has. Not before it has begun in this run: until then
         it may be of another history, which is set aside."""
         return thin_to(view, copies) if view.leader_epoch == self._state.claim.epoch else view.local_start
@@ -339,8 +339,8 @@ class Retention:
 _EVERYTHING = 2**62
 
 
-def _range(remote: RemoteSegment) -> RemoteRange:
-    return RemoteRange(
+def _range(remote: RemoteSegment) -> SegmentView:
+    return SegmentView(
         base=remote.base,
         next_base=remote.next_base,
         size_bytes=remote.size_bytes,

@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 
 from broker.client import Client, batch, offsets_of
+from broker.file_tier import FileTier
 from broker.running import Running, running, settings
 from kit.clock import FakeClock
 from kit.slow_disk import SlowDisk
 from kit.tiers import until
 from tierd.base.clock import SystemClock
 from tierd.broker import housekeeping
+from tierd.tiering.plan import log_start_target
 from tierd.wire.api import ApiKey
 from tierd.wire.errors import ErrorCode
 
@@ -173,3 +175,32 @@ def test_a_wrong_time_index_lets_nothing_go_early(tmp_path: Path, monkeypatch: p
             broker.run(broker.broker.housekeeping.step())
             until("no repair", lambda: not broker.call(lambda: broker.log("t").repairing))
             assert (broker.log("t").log_start > 0) is gone, due_ms
+
+
+def test_nor_does_the_bucket_planner_by_what_only_the_disk_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tierer decides by what it was told; the broker looks at it first, tells it anew, and moves nothing then."""
+    monkeypatch.setattr(housekeeping, "BUSY_TICK_S", 3600.0)
+    monkeypatch.setattr(housekeeping, "IDLE_TICK_S", 3600.0)
+    clock = FakeClock()
+    with running(tmp_path, FileTier(tmp_path / "held"), clock=clock) as broker, Client(broker.address) as client:
+        client.create("t", internal_segment_bytes="1000", index_interval_bytes="100", retention_ms="3600000")
+        for n in range(20):
+            client.produce("t", batch(t0=clock.now_ms() + n))
+        folder = broker.log("t").directory
+    path = min(folder.glob("*.timeindex"))
+    raw = bytearray(path.read_bytes())
+    raw[-10] ^= 0x01
+    path.write_bytes(raw)
+    with running(tmp_path, FileTier(tmp_path / "held"), clock=clock) as broker:
+        partition = broker.partitions.get("t", 0)
+        assert partition is not None
+
+        def asked() -> int:
+            return broker.call(lambda: log_start_target(partition.view(), (), now_ms=clock.now_ms()))
+
+        assert asked() > 0, "what it is told first lets records go"
+        for _ in range(3):
+            if target := asked():
+                assert broker.run(broker.local.move_log_start(partition.id, target)) == 0
+                until("no repair", lambda: not broker.call(lambda: broker.log("t").repairing))
+        assert asked() == 0

@@ -11,15 +11,19 @@ from tierd.broker.ongoing import Ongoing
 from tierd.broker.partition import Partition
 from tierd.broker.partitions import Partitions
 from tierd.broker.ports import RemoteTier
+from tierd.broker.turns import in_turns
 from tierd.config.topic_rules import TopicConfigError
 from tierd.remote.view import Claim, ClaimState, RemotePartition
-from tierd.storage.errors import StorageFailed
+from tierd.storage.errors import Repairing, StorageFailed
 
 log = logging.getLogger(__name__)
 
 FIRST_AGAIN_S = 1.0
 LAST_AGAIN_S = 10.0
 """Pauses before the bucket is asked again for what waiting partitions need: doubled from the first to the last."""
+
+_LOOKS = 16
+"""Segments looked at before the loop serves others again."""
 
 
 class LocalLog:
@@ -58,11 +62,28 @@ class LocalLog:
         partition = self._partitions.by_id(part)
         if partition is None:
             return log_start
-        await self._move(partition, log_start)
+        if await self._bears_out(partition, log_start):
+            await self._move(partition, log_start)
         if partition.deleted:
             return log_start
         partition.tell(self.tier)
         return partition.log.log_start
+
+    async def _bears_out(self, partition: Partition, log_start: int) -> bool:
+        """Whether the segments that only the disk has are what the tierer was told of them: a wrong time index must
+        make none older. Those in the bucket were read whole before."""
+        before = partition.view().closed
+        ours = [one for one in before if (partition.copied_to or 0) < one.next_base <= log_start]
+        async for segment in in_turns(ours, _LOOKS):
+            if partition.deleted or partition.offline:
+                break
+            try:
+                partition.log.settled(segment.base)
+            except Repairing:
+                return False
+            except (TierdError, OSError):
+                continue  # damaged as it is, it goes
+        return partition.deleted or partition.offline or partition.view().closed == before
 
     async def _move(self, partition: Partition, log_start: int) -> None:
         """Raises StorageFailed when the partition goes offline meanwhile, DiskFull, OSError."""

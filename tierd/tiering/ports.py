@@ -14,7 +14,10 @@ class LocalTier(Protocol):
         """Move local start up to *local_start* (persisted), drop closed segments below; give the local start now."""
 
     async def move_log_start(self, part: PartitionId, log_start: int) -> int:
-        """Move log start up to *log_start* (persisted), drop local segments below; give the log start now."""
+        """Move log start up to *log_start* (persisted), drop local segments below; give the log start now.
+
+        It stays where it is when segments that only the disk has are not what was told of them: they are told anew.
+        """
 
     def remote_changed(self, remote: RemotePartition) -> None:
         """A copy was committed or remote segments went."""

@@ -136,6 +136,8 @@ class Retention:
         target = log_start_target(view, [_range(row.remote) for row in rows], now_ms=self._state.clock.now_ms())
         if target > view.log_start:
             log_start = await self._state.local.move_log_start(view.id, target)
+            if log_start == view.log_start:
+                return
             log.info("log start moved by retention", extra={"partition": str(view.name), "log_start": log_start})
             self.log_start_is(view.id, log_start)
 

@@ -30,11 +30,14 @@ from tierd.remote.view import (
     RemoteStatus,
     Waiting,
 )
-from tierd.storage.view import AbortedTxn, Seed, TimestampOffset
+from tierd.storage.retention import Rule, Staying
+from tierd.storage.view import AbortedTxn, Seed, SegmentView, TimestampOffset
 from tierd.tiering import bucket_messages as b
 from tierd.tiering import messages as m
+from tierd.tiering import questions as q
 from tierd.tiering.gaps import GapRow
 from tierd.tiering.options import Identity, OpenRequest, TiererOptions, TopicState
+from tierd.tiering.outlook import Outlook, OutlookRow
 from tierd.tiering.sweep import SweepResult, SweptRow
 from tierd.tiering.verbs import KeyUse, Outcome, VerbProgress, VerbResult, VerbRow
 
@@ -56,6 +59,19 @@ BUCKET: list[m.Message] = [
     b.GapsFound(3, (GapRow(topic="t", partition=4, start=5, stop=6, accepted=True, why="w", who="ada@host"),)),
     b.SweepBucket(3, True),
     b.Swept(3, SweepResult(outcome=Outcome.DONE, rows=(SweptRow("orphan", ("a", "b"), 4, "why", True),))),
+]
+
+
+STAYING = Staying(
+    SegmentView(base=1, next_base=2, size_bytes=3, largest_timestamp_ms=4, append_ms=5), 6, Rule.SIZE, True
+)
+GOES = OutlookRow(tier="local", start=1, stop=2, bytes=3, rule="retention.ms", at_ms=None)
+OUTLOOK = Outlook(
+    part=PART, topic="t", log_start=1, log_start_then=2, log_bytes=3, rows=(GOES,), more=4, staying=STAYING
+)
+QUESTIONS: list[m.Message] = [
+    q.GetOutlook(3, 4, "t"),
+    q.OutlookFound(3, "why", (OUTLOOK,)),
 ]
 
 
@@ -117,7 +133,7 @@ def samples() -> list[m.Message]:
 
 
 def test_every_kind_comes_back_as_it_was() -> None:
-    made = samples() + BUCKET
+    made = samples() + BUCKET + QUESTIONS
     assert {type(one) for one in made} == set(m.Message.__args__)
     for message in made:
         assert m.unpack(m.pack(message)) == message

@@ -13,6 +13,7 @@ from tierd.remote.view import ArchivedTopic, Claim, RemotePartition, RemoteStatu
 from tierd.storage.view import AbortedTxn, PartitionView, Seed, TimestampOffset
 from tierd.tiering.bucket_messages import BucketMessage
 from tierd.tiering.options import OpenRequest, TiererOptions, TopicState
+from tierd.tiering.questions import Question
 from tierd.tiering.verbs import VerbProgress, VerbResult
 
 
@@ -353,6 +354,7 @@ Message = (
     | MovedTo
     | Ran
     | BucketMessage
+    | Question
 )
 
 _PACKING: Packing[Message] = Packing(Message.__args__)

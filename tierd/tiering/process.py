@@ -27,7 +27,7 @@ from tierd.remote.watched import WatchedStore
 from tierd.storage.database import DatabaseDamaged, set_aside
 from tierd.storage.disk import PosixDisk
 from tierd.storage.view import LogSlice
-from tierd.tiering import bucket_calls
+from tierd.tiering import bucket_calls, question_calls
 from tierd.tiering import messages as m
 from tierd.tiering.catalog import Catalog
 from tierd.tiering.options import TiererOptions
@@ -153,6 +153,7 @@ class Process:
             m.Ping: self._ping,
             m.Stop: self._stop,
             **bucket_calls.handlers(self._open_tierer),
+            **question_calls.handlers(self._open_tierer),
         }
         try:
             reply = await handlers[type(message)](message)

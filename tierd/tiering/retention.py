@@ -4,6 +4,7 @@ Every decision is `plan`'s; here is its order of steps: persist first, then remo
 stops all of it.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,14 +14,14 @@ from tierd.base.ids import PartitionId
 from tierd.config.topic import DAY_MS
 from tierd.remote.errors import ClaimLost
 from tierd.storage.view import PartitionView, SegmentView
-from tierd.tiering import deletion
+from tierd.tiering import ahead, deletion
 from tierd.tiering.lifecycle import CopyState
 from tierd.tiering.losses import faults
+from tierd.tiering.outlook import Outlook
 from tierd.tiering.plan import covers, local_start_target, log_start_target, thin_to
 from tierd.tiering.publish import Publisher
 from tierd.tiering.recommit import commit_again, lacks_only_manifest
 from tierd.tiering.rows import CatalogPartition, CatalogSegment
-from tierd.tiering.segments import RemoteSegment
 from tierd.tiering.state import COMMIT_WITHIN_MS, TierState
 from tierd.tiering.suspects import Suspects
 
@@ -133,7 +134,7 @@ class Retention:
         if settings.retention_ms is None and settings.retention_bytes is None:
             return
         rows = self._state.catalog.segments(view.id, CopyState.COPY_FINISHED)
-        target = log_start_target(view, [_range(row.remote) for row in rows], now_ms=self._state.clock.now_ms())
+        target = log_start_target(view, [row.remote.view for row in rows], now_ms=self._state.clock.now_ms())
         if target > view.log_start:
             log_start = await self._state.local.move_log_start(view.id, target)
             if log_start == view.log_start:
@@ -160,11 +161,7 @@ class Retention:
 
     def _copies(self, view: PartitionView) -> list[SegmentView]:
         """What the bucket has of the closed segments, and has not lost."""
-        if not view.closed:
-            return []
-        committed = self._state.catalog.in_range(view.id, view.closed[0].base, view.closed[-1].next_base)
-        lost = {loss.segment_id for loss in self._state.losses.of(view.id)}
-        return [_range(one) for one in committed if one.segment_id not in lost]
+        return ahead.copies(self._state.catalog, view, {loss.segment_id for loss in self._state.losses.of(view.id)})
 
     def _given_up(self, view: PartitionView, copies: Sequence[SegmentView]) -> int:
         """Where the local log ends that has lost what the bucket has. Not before it has begun in this run: until then
@@ -190,6 +187,26 @@ class Retention:
     async def look_now(self, part: PartitionId) -> None:
         """Look at *part* now, not at the next tick."""
         await self.give_up(part)
+
+    async def outlooks(self, within_ms: int, topic: str | None = None) -> tuple[Outlook, ...]:
+        """What would go up to *within_ms* from now, as far as the catalog knows; the bucket is not asked."""
+        catalog, views = self._state.catalog, self._state.views
+        found: list[Outlook] = []
+        for row in catalog.partitions():
+            if topic is not None and row.topic != topic:
+                continue
+            view = views.get(row.part)
+            if view is None or not view.settings.remote_storage_enable:
+                found.append(ahead.look_at_released(catalog, row, deleted=view is None))
+            else:
+                found.append(self._outlook(view, within_ms))
+            await asyncio.sleep(0)
+        return tuple(one for one in found if not one.is_empty)
+
+    def _outlook(self, view: PartitionView, within_ms: int) -> Outlook:
+        copies, now_ms = self._copies(view), self._state.clock.now_ms()
+        given_up = self._given_up(view, copies)
+        return ahead.look(self._state.catalog, view, copies, now_ms=now_ms, within_ms=within_ms, given_up=given_up)
 
     async def _confirmed(self, view: PartitionView, *, everything: bool) -> list[SegmentView]:
         """What the plan releases, but only as far as a LIST has just shown the copies whole."""
@@ -299,8 +316,7 @@ class Retention:
             log.warning("deletes wait: %s", error)
 
     def _deletable(self, part: PartitionId, now_ms: int) -> list[CatalogSegment]:
-        row = self._state.catalog.partition(part)
-        delay_ms = DAY_MS if row is None or row.delete_delay_ms is None else row.delete_delay_ms
+        delay_ms = ahead.delay_of(self._state.catalog.partition(part))
         return self._state.catalog.released_before(part, now_ms - delay_ms)
 
     async def _delete(self, part: PartitionId, rows: Sequence[CatalogSegment], now_ms: int) -> None:
@@ -339,16 +355,6 @@ class Retention:
 
 
 _EVERYTHING = 2**62
-
-
-def _range(remote: RemoteSegment) -> SegmentView:
-    return SegmentView(
-        base=remote.base,
-        next_base=remote.next_base,
-        size_bytes=remote.size_bytes,
-        largest_timestamp_ms=remote.largest_timestamp_ms,
-        append_ms=remote.append_ms,
-    )
 
 
 def _touches(row: CatalogSegment, view: PartitionView, target: int) -> bool:

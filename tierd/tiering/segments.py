@@ -10,7 +10,7 @@ from typing import Protocol
 from tierd.base.ids import PartitionId, Uuid
 from tierd.remote.indexes import IndexLayout
 from tierd.remote.manifest import EpochStart
-from tierd.storage.view import LogSlice, TimestampOffset
+from tierd.storage.view import LogSlice, SegmentView, TimestampOffset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +51,17 @@ class RemoteSegment:
     def log_bytes(self) -> int:
         """Of the `.log` object."""
         return self.size_bytes if self.stored_bytes is None else self.stored_bytes
+
+    @property
+    def view(self) -> SegmentView:
+        """As planners see it."""
+        return SegmentView(
+            base=self.base,
+            next_base=self.next_base,
+            size_bytes=self.size_bytes,
+            largest_timestamp_ms=self.largest_timestamp_ms,
+            append_ms=self.append_ms,
+        )
 
     @property
     def log_key(self) -> str:

@@ -1,0 +1,158 @@
+"""What would leave disk and bucket, when and why: what `tierd retention --dry-run` shows. Pure.
+
+It decides nothing: what goes is what `storage.retention` told the pass, or would tell it later.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from tierd.base.ids import PartitionId
+from tierd.storage.retention import Going, Rule, Staying
+from tierd.storage.view import PartitionView
+from tierd.tiering.lifecycle import CopyState
+from tierd.tiering.rows import CatalogSegment
+
+LOCAL, REMOTE = "local", "remote"
+GONE_TOPIC = "topic deleted"
+FAILED_COPY = "failed copy"
+"""It was not committed, or another copy of its range counts."""
+MOST_ROWS = 1_000
+"""Of one partition; the sums know all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutlookRow:
+    """One segment leaves one tier."""
+
+    tier: str
+    start: int
+    stop: int
+    """Exclusive."""
+    bytes: int
+    """In that tier: of the `.log`, in the bucket with all that belongs to it."""
+    rule: str
+    """Rule, GONE_TOPIC or FAILED_COPY."""
+    at_ms: int | None
+    """Wall clock, at the next look from then on. None: only the bucket's owner knows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlook:
+    """Of one partition."""
+
+    part: PartitionId
+    topic: str
+    log_start: int | None
+    """Now."""
+    log_start_then: int | None
+    log_bytes: int
+    """That leave the log, each byte once, whichever tiers have it."""
+    rows: tuple[OutlookRow, ...] = ()
+    more: int = 0
+    """Rows above MOST_ROWS."""
+    local_bytes: int = 0
+    remote_bytes: int = 0
+    staying: Staying | None = None
+
+    @property
+    def is_stuck(self) -> bool:
+        """A limit that has passed would let the oldest local segment go, but the bucket does not have it."""
+        return self.staying is not None and self.staying.due_ms is not None and not self.staying.copied
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.rows and not self.is_stuck
+
+
+def outlook(
+    view: PartitionView,
+    leaving: Sequence[Going],
+    local: tuple[Sequence[Going], Staying | None],
+    remote: Iterable[CatalogSegment],
+    *,
+    delay_ms: int,
+) -> Outlook:
+    """*leaving* is `total_going`'s and *local* `local_going`'s answer; *remote*: all rows that these may concern, and
+    those that are released or being deleted already; their objects stay for *delay_ms*."""
+    gone, staying = local
+    rows = [*(_local_row(one) for one in gone), *_remote_rows(view.log_start, leaving, remote, delay_ms)]
+    then = leaving[-1].segment.next_base if leaving else view.log_start
+    return _outlook(
+        rows,
+        Outlook(
+            part=view.id,
+            topic=view.name.topic,
+            log_start=view.log_start,
+            log_start_then=then,
+            log_bytes=sum(one.segment.size_bytes for one in leaving),
+            staying=staying,
+        ),
+    )
+
+
+def outlook_of_released(
+    part: PartitionId, topic: str, remote: Iterable[CatalogSegment], *, delay_ms: int, deleted: bool
+) -> Outlook:
+    """Of a partition of which only what is released already goes."""
+    rows = list(_remote_rows(0, (), remote, delay_ms, released=GONE_TOPIC if deleted else Rule.LOG_START))
+    return _outlook(rows, Outlook(part=part, topic=topic, log_start=None, log_start_then=None, log_bytes=0))
+
+
+def _outlook(rows: Sequence[OutlookRow], whole: Outlook) -> Outlook:
+    by_tier = {tier: sum(row.bytes for row in rows if row.tier == tier) for tier in (LOCAL, REMOTE)}
+    return replace(
+        whole,
+        rows=tuple(rows[:MOST_ROWS]),
+        more=max(0, len(rows) - MOST_ROWS),
+        local_bytes=by_tier[LOCAL],
+        remote_bytes=by_tier[REMOTE],
+    )
+
+
+def _local_row(one: Going) -> OutlookRow:
+    segment = one.segment
+    return OutlookRow(
+        tier=LOCAL,
+        start=segment.base,
+        stop=segment.next_base,
+        bytes=segment.size_bytes,
+        rule=one.rule,
+        at_ms=one.at_ms,
+    )
+
+
+def _remote_rows(
+    log_start: int,
+    leaving: Sequence[Going],
+    remote: Iterable[CatalogSegment],
+    delay_ms: int,
+    *,
+    released: str = Rule.LOG_START,
+) -> Iterator[OutlookRow]:
+    passing = iter(leaving)
+    now = next(passing, None)
+    for row in sorted(remote, key=lambda one: one.remote.next_base):
+        while now is not None and now.segment.next_base < row.remote.next_base:
+            now = next(passing, None)
+        if row.state is CopyState.DELETE_STARTED:
+            yield _remote_row(row, FAILED_COPY if row.released_ms is None else released, row.due_ms or row.released_ms)
+        elif row.state is not CopyState.COPY_FINISHED:
+            continue
+        elif row.released_ms is not None:
+            yield _remote_row(row, released, row.released_ms + delay_ms)
+        elif row.remote.next_base <= log_start:
+            yield _remote_row(row, released, None)
+        elif now is not None:
+            yield _remote_row(row, now.rule, now.at_ms + delay_ms)
+
+
+def _remote_row(row: CatalogSegment, rule: str, at_ms: int | None) -> OutlookRow:
+    remote = row.remote
+    return OutlookRow(
+        tier=REMOTE,
+        start=remote.base,
+        stop=remote.next_base,
+        bytes=remote.log_bytes + remote.indexes_bytes + row.manifest_bytes,
+        rule=rule,
+        at_ms=at_ms,
+    )

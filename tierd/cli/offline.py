@@ -33,7 +33,7 @@ from tierd.tiering.catalog import Catalog
 
 
 @dataclass(frozen=True, slots=True)
-class _Segment:
+class LocalSegment:
     base: int
     path: Path
     size_bytes: int
@@ -41,10 +41,10 @@ class _Segment:
 
 
 @dataclass(frozen=True, slots=True)
-class _Local:
+class Local:
     """What the disk has of a partition; segments by base, at least one."""
 
-    segments: tuple[_Segment, ...]
+    segments: tuple[LocalSegment, ...]
     topic_id: Uuid | None
     log_start: int | None
     directory: Path
@@ -52,9 +52,9 @@ class _Local:
 
 def offline_status(settings: Settings) -> dict[str, object]:
     """The same document as a running daemon's. Raises StartRefused when registry or catalog cannot be read."""
-    topics, remote_url = _registry(settings.state_dir / REGISTRY)
+    topics, remote_url = registered(settings.state_dir / REGISTRY)
     layers = replace(settings.topic_defaults, tiering=(remote_url or settings.remote.url) is not None)
-    found = {path: _partitions_of(path) for path in _data_dirs(settings)}
+    found = {path: partitions_of(path) for path in data_dirs_of(settings)}
     errors = [why for _, why in found.values() if why is not None]
     if errors and len(errors) == len(found):
         raise errors[0]
@@ -85,7 +85,7 @@ def offline_status(settings: Settings) -> dict[str, object]:
     return {"version": __version__, "running": False, **unknown, **here}
 
 
-def _partitions_of(directory: Path) -> tuple[dict[TopicPartition, _Local], OSError | None]:
+def partitions_of(directory: Path) -> tuple[dict[TopicPartition, Local], OSError | None]:
     """What is there, and why it cannot be looked at."""
     try:
         return dict(_local_partitions(directory)), None
@@ -111,7 +111,7 @@ def _directory(path: Path, partitions: int, problem: OSError | None) -> dict[str
     }
 
 
-def _data_dirs(settings: Settings) -> tuple[Path, ...]:
+def data_dirs_of(settings: Settings) -> tuple[Path, ...]:
     if not settings.data_dirs and (settings.state_dir / ARCHIVE_DATA).is_dir():
         return (settings.state_dir / ARCHIVE_DATA,)
     if settings.data_dirs or settings.state_dir.suffix != ".tierd":
@@ -121,7 +121,7 @@ def _data_dirs(settings: Settings) -> tuple[Path, ...]:
 
 def stored_url(settings: Settings) -> str | None:
     """The bucket that a state directory belongs to; None when it knows of none."""
-    return _registry(settings.state_dir / REGISTRY)[1]
+    return registered(settings.state_dir / REGISTRY)[1]
 
 
 def archived(catalog: Catalog) -> list[TopicRow]:
@@ -140,7 +140,7 @@ def archived(catalog: Catalog) -> list[TopicRow]:
     ]
 
 
-def _registry(path: Path) -> tuple[list[TopicRow], str | None]:
+def registered(path: Path) -> tuple[list[TopicRow], str | None]:
     """The topics and the bucket's URL."""
     if not path.exists():
         return [], None
@@ -153,13 +153,13 @@ def _registry(path: Path) -> tuple[list[TopicRow], str | None]:
         registry.close()
 
 
-def _local_partitions(directory: Path) -> Iterator[tuple[TopicPartition, _Local]]:
+def _local_partitions(directory: Path) -> Iterator[tuple[TopicPartition, Local]]:
     starts = _checkpoint(directory / names.LOG_START_CHECKPOINT)
     for entry in sorted(os.scandir(directory), key=lambda entry: entry.name) if directory.is_dir() else ():
         tp = names.parse_partition_directory(entry.name)
         segments = tuple(_segments(Path(entry.path))) if tp and entry.is_dir() else ()
         if tp and segments:
-            yield tp, _Local(segments, _topic_id(Path(entry.path)), starts.get(tp), directory)
+            yield tp, Local(segments, _topic_id(Path(entry.path)), starts.get(tp), directory)
 
 
 def _checkpoint(path: Path) -> Mapping[TopicPartition, int]:
@@ -177,17 +177,17 @@ def _topic_id(directory: Path) -> Uuid | None:
         return None
 
 
-def _segments(directory: Path) -> list[_Segment]:
+def _segments(directory: Path) -> list[LocalSegment]:
     found = []
     for entry in os.scandir(directory):
         file = names.parse_segment_file(entry.name)
         if file is not None and file == names.SegmentFile(file.offset, names.Suffix.LOG):
             stat = entry.stat()
-            found.append(_Segment(file.offset, Path(entry.path), stat.st_size, stat.st_mtime_ns // 1_000_000))
+            found.append(LocalSegment(file.offset, Path(entry.path), stat.st_size, stat.st_mtime_ns // 1_000_000))
     return sorted(found, key=lambda segment: segment.base)
 
 
-def _log_end(last: _Segment) -> int:
+def log_end_of(last: LocalSegment) -> int:
     """The offset after the last good batch: a scan from the last index entry on."""
     index_path = last.path.with_name(names.index_file(last.base))
     entry = OffsetIndex(index_path.read_bytes(), last.base).last if index_path.exists() else None
@@ -211,20 +211,20 @@ def _row(
     layers: TopicDefaults,
     tp: TopicPartition,
     topic: TopicRow | None,
-    local: _Local | None,
+    local: Local | None,
     catalog: Catalog | None,
     set_aside: Path,
 ) -> dict[str, Any]:
     topic_id = topic.id if topic else local.topic_id if local else None
     remote = catalog.remote_partition(PartitionId(topic_id, tp.partition)) if catalog and topic_id else None
     copied_to = remote.copied_to if remote else None
-    log_end = _log_end(local.segments[-1]) if local else copied_to
+    log_end = log_end_of(local.segments[-1]) if local else copied_to
     adopted = topic is None or topic.adopted
     resolved = layers.resolve(tp.topic, topic.config if topic else {}, adopted=adopted)
     tiered = resolved.remote_storage_enable
     untiered = NOT_TIERED if layers.tiering else NO_BUCKET
     waiting = _waiting(copied_to, log_end) if tiered else untiered
-    log_start = _log_start(local, remote)
+    log_start = log_start_of(local, remote)
     return {
         "topic": tp.topic,
         "topic_id": str(topic_id) if topic_id else None,
@@ -249,7 +249,7 @@ def _gaps(set_aside: Path, tp: TopicPartition, topic_id: Uuid | None) -> list[li
     return [list(gap) for gap in (*recorded.found, *recorded.lost)]
 
 
-def _log_start(local: _Local | None, remote: RemotePartition | None) -> int | None:
+def log_start_of(local: Local | None, remote: RemotePartition | None) -> int | None:
     """The largest of what disk and bucket were told; else where the data begins."""
     told = (local.log_start if local else None, remote.log_start if remote else None)
     begins = (local.segments[0].base if local else None, remote.start if remote else None)
@@ -257,7 +257,7 @@ def _log_start(local: _Local | None, remote: RemotePartition | None) -> int | No
     return min((offset for offset in begins if offset is not None), default=None) if latest is None else latest
 
 
-def _oldest_uncopied_ms(local: _Local | None, copied_to: int | None, log_end: int | None) -> int | None:
+def _oldest_uncopied_ms(local: Local | None, copied_to: int | None, log_end: int | None) -> int | None:
     if local is None or log_end is None or (copied_to or 0) >= log_end:
         return None
     ends = [*(segment.base for segment in local.segments[1:]), log_end]

@@ -1,33 +1,27 @@
 """`tierd restore`: the partition directories of an archive, made again from its bucket. Nothing is written there."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import click
 
-from tierd.base.clock import SystemClock
 from tierd.base.errors import StartRefused, Usage
 from tierd.base.exits import Exit
 from tierd.broker.registry import Registry, TopicRow
 from tierd.cli.places import dry_run_option, json_option
 from tierd.cli.screen import print_json, size, verb_progress
+from tierd.cli.surveying import survey
 from tierd.config.load import Options, load
 from tierd.config.model import Settings
-from tierd.config.state_files import CATALOG, REGISTRY, RESTORE
+from tierd.config.state_files import REGISTRY, RESTORE
 from tierd.config.topic_rules import TopicConfigError, check_overrides
-from tierd.remote.keyring import load_ring
-from tierd.remote.open import Bucket, open_store
-from tierd.remote.readonly import ReadOnlyStore
+from tierd.remote.open import Bucket
 from tierd.storage import names
 from tierd.storage.dirlock import DirectoryLock
 from tierd.storage.disk import PosixDisk
 from tierd.storage.folders import make_folder
-from tierd.tiering.archive.survey import Survey
-from tierd.tiering.catalog import Catalog
 from tierd.tiering.restore import journal
 from tierd.tiering.restore.journal import Journal
 from tierd.tiering.restore.partition import Restored
@@ -68,12 +62,12 @@ def restore(
     if settings.remote.url is None:
         raise Usage("say which bucket: --remote URL")
     begun = _begun(settings, settings.data_dirs[0], tuple(sorted(set(topics))))
-    with _survey(settings, settings.remote.url) as survey:
-        plan = make_plan(survey, topics)
+    with survey(settings, settings.remote.url) as found:
+        plan = make_plan(found, topics)
         if dry_run:
             _show_plan(plan, as_json=as_json)
             return Exit.DONE
-        restored = _restored(settings, survey.bucket, plan, begun)
+        restored = _restored(settings, found.bucket, plan, begun)
     if as_json:
         print_json(_document(plan, [_facts(one) for one in restored], dry_run=False))
     else:
@@ -101,21 +95,6 @@ def _begun(settings: Settings, to: Path, wanted: tuple[str, ...]) -> Journal:
     if names.META_PROPERTIES in there:
         raise StartRefused(f"a broker has used {to} before its restore was whole: restore to another place")
     return kept
-
-
-@contextmanager
-def _survey(settings: Settings, url: str) -> Iterator[Survey]:
-    disk, clock = PosixDisk(), SystemClock()
-    ring = load_ring(settings.remote.encryption.key_files)
-    plain = open_store(url, settings.remote, disk=disk, clock=clock)
-    bucket = replace(plain, store=ReadOnlyStore(plain.store), ring=ring)
-    with TemporaryDirectory(prefix="tierd-") as folder:
-        catalog = Catalog.open(Path(folder) / CATALOG)
-        try:
-            yield Survey(bucket, catalog)
-        finally:
-            catalog.close()
-            bucket.store.close()
 
 
 def _restored(settings: Settings, bucket: Bucket, plan: Plan, begun: Journal) -> list[Restored]:

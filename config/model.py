@@ -161,6 +161,14 @@ class Remote(Section):
             "Longest wait before a change is in the partition's head in the bucket.",
         ),
     ] = 10_000
+    groups_interval_ms: Annotated[
+        int,
+        Setting(
+            "remote.groups.interval.ms",
+            Number(100, DAY_MS, MILLIS),
+            "Longest wait before what consumer groups have committed is in the bucket, for `tierd serve --recover`.",
+        ),
+    ] = 60_000
     sweep_interval_ms: Annotated[
         int,
         Setting(

@@ -57,6 +57,9 @@ BUCKET: list[m.Message] = [
     b.GetGaps(3),
     b.AcceptGap(3, "t", 4, 5, None, "ada@host", "why", False),
     b.GapsFound(3, (GapRow(topic="t", partition=4, start=5, stop=6, accepted=True, why="w", who="ada@host"),)),
+    b.KeepGroups(3, b"\0\xff"),
+    b.GetGroups(3),
+    b.GroupsKept(3, None),
     b.SweepBucket(3, True),
     b.Swept(3, SweepResult(outcome=Outcome.DONE, rows=(SweptRow("orphan", ("a", "b"), 4, "why", True),))),
 ]

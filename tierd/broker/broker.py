@@ -7,6 +7,7 @@ from typing import Protocol
 from tierd.base.clock import Clock
 from tierd.broker.apis import handlers
 from tierd.broker.dispatch import Dispatch
+from tierd.broker.groups.export import GroupsTier
 from tierd.broker.homes import Home, NoDirectoryLeft
 from tierd.broker.listeners import Listeners
 from tierd.broker.listings import Listings
@@ -42,9 +43,13 @@ class Broker:
         cluster_id: str,
         worker: Worker | None = None,
         looker: Looker | None = None,
+        groups: GroupsTier | None = None,
     ) -> None:
-        """Without a *worker* nothing is compacted, without a *looker* large batches are looked at in a thread."""
-        parts = self.parts = Parts(settings, registry, partitions, tier, clock, worker=worker, looker=looker)
+        """Without a *worker* nothing is compacted, without a *looker* large batches are looked at in a thread.
+        *groups*: where what consumer groups have committed is kept, too."""
+        parts = self.parts = Parts(
+            settings, registry, partitions, tier, clock, worker=worker, looker=looker, groups=groups
+        )
         self.settings, self.partitions, self.tier = settings, partitions, tier
         self.counters, self.commits = parts.counters, parts.commits
         self.topics, self.moves, self.housekeeping = parts.topics, parts.moves, parts.housekeeping
@@ -76,7 +81,7 @@ class Broker:
         self.housekeeping_task = asyncio.create_task(self.housekeeping.run())
         self.partitions.outages.watch(asyncio.get_running_loop().call_soon_threadsafe, self._directory_failed)
         await self.moves.resume()
-        for runs in (self.moves, parts.transactions, parts.expiry, parts.cleaning):
+        for runs in (self.moves, parts.transactions, parts.expiry, parts.export, parts.cleaning):
             if runs is not None:
                 self._run_beside(runs)
         return address
@@ -113,6 +118,7 @@ class Broker:
         await self.server.stop(0 if quick else STOP_GRACE_S)
         parts.expiry.stop()
         await self._ended(parts.expiry)
+        await self._stop_export()
         await parts.transactions.close()  # What is decided and not ended yet is ended by the next start.
         await self._ended(parts.transactions)
         parts.consumer_groups.close()
@@ -138,6 +144,12 @@ class Broker:
         await parts.users.close()
         parts.read_threads.shutdown(wait=False)
         parts.lookup_threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _stop_export(self) -> None:
+        """Whether a file on its way to the bucket arrives does not matter: nobody waits for a silent one."""
+        if self.parts.export is not None and self.parts.export in self._beside:
+            self._beside[self.parts.export].cancel()
+            await self._ended(self.parts.export)
 
     async def stop_moves(self) -> None:
         """Moves under way begin anew at the next start."""

@@ -15,6 +15,7 @@ from tierd.broker.group_ports import TopicIds
 from tierd.broker.groups.consumer.groups import ConsumerGroups
 from tierd.broker.groups.coordinator import Coordinator
 from tierd.broker.groups.expiry import OffsetsExpiry
+from tierd.broker.groups.export import GroupsTier, OffsetsExport
 from tierd.broker.groups.model import GroupLimits
 from tierd.broker.groups.ports import OFFSETS_TOPIC
 from tierd.broker.groups.txn_store import TransactionalOffsets
@@ -56,6 +57,7 @@ class Parts:
         *,
         worker: Worker | None,
         looker: Looker | None,
+        groups: GroupsTier | None = None,
     ) -> None:
         self.settings, self.partitions, self.tier, self._clock = settings, partitions, tier, clock
         self.counters = Counters()
@@ -85,6 +87,8 @@ class Parts:
         self.coordinator = Coordinator(self.offsets, clock, limits=_group_limits(settings))
         self.consumer_groups = ConsumerGroups(self.coordinator, self.topic_ids)
         self.expiry = self._expiry()
+        every_ms = settings.remote.groups_interval_ms
+        self.export = None if groups is None else OffsetsExport(self.coordinator, self.offsets, groups, every_ms)
 
         self.producer_ids = ProducerIds(registry, clock, self._largest_producer_id)
         self.markers = self._markers()

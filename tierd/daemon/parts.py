@@ -19,6 +19,7 @@ from tierd.config.model import Settings
 from tierd.config.state_files import CATALOG, REGISTRY, SET_ASIDE
 from tierd.daemon import state
 from tierd.daemon.directories import DataDirectories, open_registry
+from tierd.daemon.group_files import GroupFiles
 from tierd.daemon.identity import identity
 from tierd.daemon.topic_ids import TopicIds, of_bucket, of_catalog, of_neighbours
 from tierd.storage import ballast
@@ -240,6 +241,7 @@ def _broker(opened: Opened, partitions: Partitions, link: TierLink | None) -> Br
         cluster_id=opened.cluster_id,
         worker=worker,
         looker=WorkerLink(clock),
+        groups=None if link is None else GroupFiles(link),
     )
 
 

@@ -33,4 +33,18 @@ def handlers(tierer: Callable[[], Tierer]) -> Handlers:
         )
         return m.GapsFound(message.call, accepted)
 
-    return {m.SweepBucket: sweep, m.LookInto: look_into, m.GetGaps: gaps, m.AcceptGap: accept}
+    async def keep_groups(message: m.KeepGroups) -> m.BucketMessage:
+        await tierer().keep_groups(message.raw)
+        return m.GroupsKept(message.call, None)
+
+    async def get_groups(message: m.GetGroups) -> m.BucketMessage:
+        return m.GroupsKept(message.call, await tierer().kept_groups())
+
+    return {
+        m.SweepBucket: sweep,
+        m.LookInto: look_into,
+        m.GetGaps: gaps,
+        m.AcceptGap: accept,
+        m.KeepGroups: keep_groups,
+        m.GetGroups: get_groups,
+    }

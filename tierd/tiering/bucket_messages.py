@@ -66,4 +66,36 @@ class GapsFound:
     gaps: tuple[GapRow, ...]
 
 
-BucketMessage = SweepBucket | Swept | LookInto | Looking | GetGaps | AcceptGap | GapsFound
+@dataclass(frozen=True, slots=True)
+class KeepGroups:
+    """Write a group file. Answered by GroupsKept without one."""
+
+    call: int
+    raw: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class GetGroups:
+    """Answered by GroupsKept with the newest file, if there is any."""
+
+    call: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupsKept:
+    call: int
+    raw: bytes | None
+
+
+BucketMessage = (
+    SweepBucket
+    | Swept
+    | LookInto
+    | Looking
+    | GetGaps
+    | AcceptGap
+    | GapsFound
+    | KeepGroups
+    | GetGroups
+    | GroupsKept
+)

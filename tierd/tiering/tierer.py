@@ -29,6 +29,7 @@ from tierd.tiering.claiming import Claiming, Taken
 from tierd.tiering.clockguard import ClockGuard
 from tierd.tiering.copying import Copying
 from tierd.tiering.gaps import Gaps
+from tierd.tiering.group_files import GroupFiles, newest_groups
 from tierd.tiering.keys import check_keys
 from tierd.tiering.lifecycle import CopyState
 from tierd.tiering.losses import Losses
@@ -83,6 +84,7 @@ class Tierer:
         self.verbs = Verbs(self.state, self.copying, self.retention)
         self.rotation = Rotation(self.state)
         self.gaps = Gaps(self.state, self.copying, self.publisher)
+        self._group_files = GroupFiles(bucket, self.state.now_ms)
         self.sweep = Sweep(self.state, self.retention.trouble)
         self._claiming: Claiming | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -310,6 +312,13 @@ class Tierer:
                 f"the head of {self.state.name_of(part)} could not be written: {self.state.claim.detail or 'try again'}"
             )
 
+    async def keep_groups(self, raw: bytes) -> None:
+        """Write a group file. Raises RemoteUnavailable when that cannot be (yet)."""
+        if not await self.state.owned():
+            raise RemoteUnavailable(f"a group file could not be written: {self.state.claim.detail or 'try again'}")
+        epoch = self.state.claim.epoch
+        await self.state.blocking(lambda: self._group_files.keep(raw, epoch))
+
     # --- questions ---------------------------------------------------------------------------------------------------
     def status(self) -> list[RemoteStatus]:
         trouble = self.retention.trouble()
@@ -335,6 +344,10 @@ class Tierer:
         """Snapshot and epochs at the copied end. Raises RemoteUnavailable."""
         rows = self.state.catalog.segments(part, CopyState.COPY_FINISHED)
         return await self.state.blocking(lambda: seed_of(self.state.bucket, [row.remote for row in rows]))
+
+    async def kept_groups(self) -> bytes | None:
+        """The newest group file. Raises RemoteUnavailable."""
+        return await self.state.blocking(lambda: newest_groups(self.state.bucket))
 
     # --- stop --------------------------------------------------------------------------------------------------------
     async def close(self) -> None:

@@ -23,6 +23,7 @@ VERBS = {
     "copy": "Copy to the bucket all that may be copied now.",
     "evict": "Drop local segments that the bucket has.",
     "sweep": "Delete from the bucket what nobody needs.",
+    "retention": "Show what retention will let go, and when.",
     "gaps": "Show or accept offsets that the bucket has lost.",
     "verify": "Look whether the bucket still has what it should have.",
     "archive": "Serve a bucket as it is, read-only.",

@@ -8,6 +8,7 @@ from typing import Any
 from tierd.base.errors import RemoteUnavailable, Usage
 from tierd.broker.broker import Broker
 from tierd.broker.status import status
+from tierd.daemon.asking_verbs import AskingVerbs
 from tierd.daemon.bucket_verbs import EXITS, BucketVerbs, Silent, unless
 from tierd.daemon.user_verbs import UserVerbs
 from tierd.storage import ballast
@@ -31,7 +32,8 @@ class Verbs:
         own: dict[str, Handler] = {"status": self._status, "copy": self._copy, "evict": self._evict}
         own |= {"keys": self._keys, "rotate keys": self._rotate}
         users = UserVerbs(self._broker.parts.users, self._broker.parts.audit)
-        return {**own, **users.handlers(), **BucketVerbs(self._tiered).handlers()}
+        asking = AskingVerbs(self._broker, self._link, self._tiered)
+        return {**own, **users.handlers(), **BucketVerbs(self._tiered).handlers(), **asking.handlers()}
 
     async def _status(self, request: Request, progress: Progress) -> Answer:
         document = await status(self._broker.partitions, self._link)

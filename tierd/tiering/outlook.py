@@ -4,10 +4,11 @@ It decides nothing: what goes is what `storage.retention` told the pass, or woul
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from tierd.base.ids import PartitionId
-from tierd.storage.retention import Going, Rule, Staying
+from tierd.storage.retention import Going, Rule, Staying, local_going
 from tierd.storage.view import PartitionView
 from tierd.tiering.lifecycle import CopyState
 from tierd.tiering.rows import CatalogSegment
@@ -54,6 +55,32 @@ class Outlook:
     remote_bytes: int = 0
     staying: Staying | None = None
 
+    def document(self) -> dict[str, Any]:
+        """As JSON values: a partition of `tierd retention --json`."""
+        staying = self.staying
+        return {
+            "topic": self.topic,
+            "topic_id": str(self.part.topic_id),
+            "partition": self.part.partition,
+            "log_start": self.log_start,
+            "log_start_then": self.log_start_then,
+            "log_bytes": self.log_bytes,
+            "local_bytes": self.local_bytes,
+            "remote_bytes": self.remote_bytes,
+            "rows": [asdict(row) for row in self.rows],
+            "more": self.more,
+            "stays": None
+            if staying is None
+            else {
+                "start": staying.segment.base,
+                "stop": staying.segment.next_base,
+                "bytes": staying.segment.size_bytes,
+                "due_ms": staying.due_ms,
+                "rule": staying.rule,
+                "copied": staying.copied,
+            },
+        }
+
     @property
     def is_stuck(self) -> bool:
         """A limit that has passed would let the oldest local segment go, but the bucket does not have it."""
@@ -88,6 +115,12 @@ def outlook(
             staying=staying,
         ),
     )
+
+
+def outlook_of_untiered(view: PartitionView, leaving: Sequence[Going], *, now_ms: int, within_ms: int) -> Outlook:
+    """Of a partition that no bucket holds: local limits say nothing of it."""
+    local, _ = local_going(view, (), now_ms=now_ms, until_ms=now_ms + within_ms, leaving=leaving)
+    return outlook(view, leaving, (local, None), (), delay_ms=0)
 
 
 def outlook_of_released(

@@ -1,0 +1,76 @@
+"""What the control socket does for verbs that only ask: `tierd retention --dry-run`. JSON values; nothing changes."""
+
+from collections.abc import Callable
+from typing import Any
+
+from tierd.base.errors import TierdError
+from tierd.broker.broker import Broker
+from tierd.broker.partition import Partition
+from tierd.broker.retention import going
+from tierd.broker.turns import in_turns
+from tierd.daemon.bucket_verbs import unless
+from tierd.tiering import questions as m
+from tierd.tiering.link import TierLink
+from tierd.tiering.outlook import Outlook, outlook_of_untiered
+from tierd.web.control import Handler, Progress, Request
+from tierd.web.control import Outcome as Answer
+
+_A_TURN = 100
+"""Partitions looked at before the loop serves others again."""
+
+
+class AskingVerbs:
+    """Loop thread only."""
+
+    def __init__(self, broker: Broker, link: TierLink | None, tiered: Callable[[], TierLink]) -> None:
+        """*tiered* gives the tierer, or raises what the verb ends with."""
+        self._broker = broker
+        self._link = link
+        self._tiered = tiered
+
+    def handlers(self) -> dict[str, Handler]:
+        return {"retention": self._retention}
+
+    async def _ask(self, make: Callable[[int], m.Question]) -> Any:
+        link = self._tiered()
+        return await unless(link.call(make), lambda: link.heart.silence)
+
+    async def _retention(self, request: Request, progress: Progress) -> Answer:
+        """{within_ms, topic}: what goes up to *within_ms* from now."""
+        within_ms, topic = int(request["within_ms"]), request.get("topic")
+        trouble, (outlooks, unread) = None, await self._untiered(within_ms, topic)
+        if self._link is not None:
+            found: m.OutlookFound = await self._ask(lambda n: m.GetOutlook(n, within_ms, topic))
+            trouble = found.trouble
+            outlooks += found.outlooks
+        outlooks.sort(key=lambda one: (one.topic, one.part.partition))
+        document = {
+            "running": True,
+            "now_ms": self._broker.partitions.clock.now_ms(),
+            "within_ms": within_ms,
+            "trouble": trouble,
+            "unread": unread,
+            "partitions": [one.document() for one in outlooks],
+        }
+        return Answer(document)
+
+    async def _untiered(self, within_ms: int, topic: str | None) -> tuple[list[Outlook], list[str]]:
+        """Of partitions that the bucket does not hold: what the broker's own pass lets go, and which it cannot read."""
+        found, unread = [], []
+        async for partition in in_turns(list(self._broker.partitions), _A_TURN):
+            if topic is not None and partition.name.topic != topic:
+                continue
+            try:
+                found.append(self._outlook(partition, within_ms))
+            except (TierdError, OSError) as error:
+                unread.append(f"{partition}: {error}")
+        return [one for one in found if one is not None and not one.is_empty], unread
+
+    def _outlook(self, partition: Partition, within_ms: int) -> Outlook | None:
+        if partition.deleted or partition.offline or partition.remote is not None:
+            return None
+        if self._link is not None and partition.tiered:
+            return None
+        view, now_ms = partition.view(), self._broker.partitions.clock.now_ms()
+        leaving = going(view, now_ms, now_ms + within_ms)
+        return outlook_of_untiered(view, leaving, now_ms=now_ms, within_ms=within_ms)

@@ -65,6 +65,7 @@ class Rounds:
         self.daemon = Daemon(self.place / "data", self.remotely.url, None, sets, env, program=("-m", "kit.mined"))
         self.ledgers = {LONG: Ledger(LONG, 1_000), SHORT: Ledger(SHORT, 1_000)}
         self._pause = threading.Event()
+        self._trying = threading.Thread()
 
     # --- the rounds --------------------------------------------------------------------------------------------------
     def run(self, rounds: int) -> "Rounds":
@@ -196,10 +197,10 @@ class Rounds:
 
     def _try(self, work: Callable[[], None]) -> None:
         """*work* whose answer may be lost with the broker."""
-        thread = threading.Thread(target=_quietly, args=(work,))
-        thread.start()
-        while thread.is_alive() and not hit_file(self.mine).exists():
-            thread.join(0.05)
+        self._trying = threading.Thread(target=_quietly, args=(work,))
+        self._trying.start()
+        while self._trying.is_alive() and not hit_file(self.mine).exists():
+            self._trying.join(0.05)
 
     def create(self, topic: str) -> None:
         admin = self._admin()
@@ -221,6 +222,7 @@ class Rounds:
 
     def _whole_or_gone(self, topic: str) -> None:
         """After a kill inside its creation or deletion a topic is usable as it was, or not there at all."""
+        self._trying.join()  # the client may ask the next broker once more, until it gives up
         deleting = topic in self.doomed
         if topic in self.topics():
             if not deleting:

@@ -54,8 +54,7 @@ class Waiting:
     """The one reason that the next closed segment is not copied now."""
 
     reason: str
-    """One of: active, unflushed, pinned, lag, cleaning, uncleaned, copying, retrying, claim, untiered, paused,
-    unknown, lost."""
+    """One of `reasons.NEXT_STEPS`."""
     detail: str
 
 

@@ -40,6 +40,7 @@ from tierd.tiering.options import Identity, OpenRequest, TiererOptions, TopicSta
 from tierd.tiering.outlook import Outlook, OutlookRow
 from tierd.tiering.sweep import SweepResult, SweptRow
 from tierd.tiering.verbs import KeyUse, Outcome, VerbProgress, VerbResult, VerbRow
+from tierd.tiering.why import Why
 
 PART = PartitionId(Uuid(bytes(range(16))), 7)
 CLAIM = Claim(state=ClaimState.HELD, epoch=3, detail="x")
@@ -75,6 +76,8 @@ OUTLOOK = Outlook(
 QUESTIONS: list[m.Message] = [
     q.GetOutlook(3, 4, "t"),
     q.OutlookFound(3, "why", (OUTLOOK,)),
+    q.GetWhy(3, PART),
+    q.WhyFound(3, Why(reason="pinned", detail="x", start=1, stop=2, bytes=3), Why(reason="r", detail="d"), None),
 ]
 
 

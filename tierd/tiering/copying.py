@@ -13,6 +13,7 @@ from tierd.base.errors import CorruptFile, RemoteUnavailable, TierdError
 from tierd.base.ids import PartitionId, Uuid
 from tierd.remote.errors import ClaimLost
 from tierd.remote.view import Waiting
+from tierd.remote.watched import WatchedStore
 from tierd.storage.view import PartitionView, SegmentView
 from tierd.tiering.buffers import PartBuffers
 from tierd.tiering.copier import Abandoned, Copier, CopierParts, Ownership
@@ -33,6 +34,8 @@ class Attempt:
 
     segment: SegmentView | None = None
     """Being copied now."""
+    begun_ms: int = 0
+    """Monotonic time at which that began."""
     task: asyncio.Task[None] | None = None
     """Of the copy that ran last."""
     failures: int = 0
@@ -159,13 +162,15 @@ class Copying:
     def _facts(self, part: PartitionId) -> CopyFacts:
         row = self._state.catalog.partition(part)
         attempt = self._attempts.get(part, Attempt())
-        retrying = f"try {attempt.failures} failed: {attempt.error}" if attempt.error is not None else None
+        store = self._state.bucket.store
         return CopyFacts(
             claim=self._state.claim.state,
             copied_to=row.copied_to if row else None,
             loaded=row is not None,
             copying=attempt.segment.base if attempt.segment else None,
-            retrying=retrying,
+            copying_ms=self._state.clock.monotonic_ms() - attempt.begun_ms,
+            silent_ms=store.calls.silent_ms if isinstance(store, WatchedStore) else 0,
+            retrying=None if attempt.error is None else _failures(attempt),
             now_ms=self._state.clock.now_ms(),
         )
 
@@ -181,7 +186,7 @@ class Copying:
             segment = self._next(part, attempt)
             if segment is None:
                 continue
-            attempt.segment = segment
+            attempt.segment, attempt.begun_ms = segment, self._state.clock.monotonic_ms()
             task = asyncio.ensure_future(self._copy(self._state.views[part], segment, attempt))
             attempt.task = task
             self._running.add(task)
@@ -348,6 +353,15 @@ class Copying:
         await asyncio.gather(*self._running, return_exceptions=True)
         self._copies.shutdown(wait=False, cancel_futures=True)
         self._uploads.shutdown(wait=False, cancel_futures=True)
+
+
+def _failures(attempt: Attempt) -> str:
+    """In words: how many, why the last one, and when it is tried again."""
+    failed = f"try {attempt.failures} failed: {attempt.error}"
+    if attempt.timer is None:
+        return failed
+    left_s = max(0.0, attempt.timer.when() - asyncio.get_running_loop().time())
+    return f"{failed}; the next one begins in {left_s:.0f} s"
 
 
 def _is_of(row: CatalogSegment, segment: SegmentView) -> bool:

@@ -12,6 +12,10 @@ from tierd.storage.retention import local_going, runs, total_going
 from tierd.storage.view import PartitionView, SegmentView
 
 
+HUNG_MS = 10_000
+"""A bucket that says nothing for so long while a copy runs is the reason that it is not done."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyFacts:
     """What the tierer knows about copying one partition."""
@@ -22,6 +26,10 @@ class CopyFacts:
     """The partition's folder was listed in this run; before that nothing is planned."""
     copying: int | None = None
     """Base of the segment whose copy runs."""
+    copying_ms: int = 0
+    """For so long."""
+    silent_ms: int = 0
+    """So long the bucket has answered nobody."""
     retrying: str | None = None
     """Why the last try failed and when the next one begins, in words."""
     now_ms: int = 0
@@ -107,7 +115,10 @@ def why_waiting(view: PartitionView, state: CopyFacts) -> Waiting | None:
         return plan.waiting
     segment = plan.segments[0]
     if state.copying is not None:
-        return Waiting("copying", f"segment {state.copying} is on its way")
+        under_way = f"segment {state.copying} is on its way for {state.copying_ms // 1000} s"
+        if state.silent_ms >= HUNG_MS:
+            return Waiting("hung", f"{under_way}; the bucket has not answered for {state.silent_ms // 1000} s")
+        return Waiting("copying", under_way)
     if state.retrying is not None:
         return Waiting("retrying", state.retrying)
     return Waiting("copying", f"segment {segment.base} is next, {len(plan.segments)} in the queue")

@@ -3,8 +3,13 @@
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from tierd.base.errors import Usage
+from tierd.base.ids import PartitionId
+from tierd.remote.view import Waiting
+from tierd.tiering import ahead
 from tierd.tiering import questions as m
 from tierd.tiering.tierer import Tierer
+from tierd.tiering.why import Why, why_local, why_remote, why_uncopied
 
 Handlers = dict[type, Callable[[Any], Coroutine[Any, Any, m.Question]]]
 
@@ -17,4 +22,40 @@ def handlers(tierer: Callable[[], Tierer]) -> Handlers:
         found = await retention.outlooks(message.within_ms, message.topic)
         return m.OutlookFound(message.call, retention.trouble(), found)
 
-    return {m.GetOutlook: outlook}
+    async def why(message: m.GetWhy) -> m.Question:
+        part, found = message.part, tierer()
+        return m.WhyFound(message.call, *reasons(found, part))
+
+    return {m.GetOutlook: outlook, m.GetWhy: why}
+
+
+def reasons(tierer: Tierer, part: PartitionId) -> tuple[Why | None, Why | None, Why | None]:
+    """Why the next segment of *part* is not copied, the oldest local one is on the disk, the oldest remote one in the
+    bucket. Raises Usage when nobody knows the partition."""
+    state, catalog, now_ms = tierer.state, tierer.state.catalog, tierer.state.clock.now_ms()
+    view, row = state.views.get(part), catalog.partition(part)
+    if view is None and row is None:
+        raise Usage("the tierer knows nothing of this partition")
+    trouble = _trouble(tierer)
+    copy = local = None
+    if view is not None:
+        waiting = tierer.copying.waiting(part)
+        copy = why_uncopied(view, waiting, tierer.copying.uncopied(part))
+        lost = {loss.segment_id for loss in state.losses.of(part)}
+        committed = [(one.base, one.next_base) for one in ahead.copies(catalog, view, lost)]
+        local = why_local(view, committed, now_ms=now_ms, trouble=trouble, waiting=waiting)
+    remote = why_remote(
+        view,
+        catalog.segments(part),
+        now_ms=now_ms,
+        bucket_ms=state.now_ms(),
+        delay_ms=ahead.delay_of(row),
+        trouble=trouble,
+    )
+    return copy, local, remote
+
+
+def _trouble(tierer: Tierer) -> Waiting | None:
+    """What keeps all evictions and deletes from being done."""
+    why = tierer.retention.trouble()
+    return None if why is None else Waiting("clock" if tierer.state.held else "claim", why)

@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 
+from tierd.base.ids import PartitionId
 from tierd.tiering.outlook import Outlook
+from tierd.tiering.why import Why
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,4 +27,25 @@ class OutlookFound:
     outlooks: tuple[Outlook, ...]
 
 
-Question = GetOutlook | OutlookFound
+@dataclass(frozen=True, slots=True)
+class GetWhy:
+    """`tierd why`; answered by WhyFound."""
+
+    call: int
+    part: PartitionId
+
+
+@dataclass(frozen=True, slots=True)
+class WhyFound:
+    """Three answers; None where there is no segment to ask about."""
+
+    call: int
+    copy: Why | None
+    """Why the next segment is not copied."""
+    local: Why | None
+    """Why the oldest on the disk is there."""
+    remote: Why | None
+    """Why the oldest in the bucket is there."""
+
+
+Question = GetOutlook | OutlookFound | GetWhy | WhyFound

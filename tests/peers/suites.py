@@ -199,7 +199,6 @@ SUITES: Final = (
         _confluent("consumer"),
         {
             "test_incremental_alter_configs": _MIN_ISR,
-            "test_consumer_upgrade": "a group does not change its protocol while members are in it",
             "test_consume_error": "the suite itself skips it: it sets a session time-out, which is the broker's there",
         },
         ("node.id=0", *_RULES),

@@ -20,6 +20,7 @@ from tierd.broker.entrances import Advertised
 from tierd.broker.group_ports import OneNode, once_settled
 from tierd.broker.groups.admin import GroupAdmin
 from tierd.broker.groups.consumer.handlers import ConsumerHandlers
+from tierd.broker.groups.consumer.mixed import MixedGroups
 from tierd.broker.groups.handlers import GroupHandlers
 from tierd.broker.list_offsets import ListOffsets
 from tierd.broker.metadata import Metadata
@@ -134,7 +135,12 @@ def _of_groups(parts: Parts, advertised: Advertised) -> _Handlers:
     node = OneNode(parts.settings.node_id, advertised)
     table = {
         **GroupHandlers(
-            coordinator, topic_ids, node, verifier=parts.transactions, send_away=parts.consumer_groups.send_away
+            coordinator,
+            topic_ids,
+            node,
+            verifier=parts.transactions,
+            mixed=MixedGroups(coordinator, parts.consumer_groups, topic_ids),
+            sees=_sees(parts),
         ).table(),
         **ConsumerHandlers(coordinator, parts.consumer_groups, topic_ids, sees=_sees(parts)).table(),
         **GroupAdmin(coordinator, topic_ids).table(),

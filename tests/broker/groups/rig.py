@@ -13,6 +13,7 @@ from kit.clock import FakeClock
 from tierd.broker.groups.admin import GroupAdmin
 from tierd.broker.groups.consumer.groups import ConsumerGroups
 from tierd.broker.groups.consumer.handlers import ConsumerHandlers
+from tierd.broker.groups.consumer.mixed import MixedGroups
 from tierd.broker.groups.coordinator import Coordinator
 from tierd.broker.groups.handlers import GroupHandlers
 from tierd.broker.groups.model import GroupLimits
@@ -44,7 +45,7 @@ class Rig:
             self.topics,
             self.nodes,
             verifier=verifier or OneTransaction(),
-            send_away=self.consumers.send_away,
+            mixed=MixedGroups(self.coordinator, self.consumers, self.topics),
             new_id=lambda: f"id{next(ids)}",
         )
         consumers = ConsumerHandlers(self.coordinator, self.consumers, self.topics, new_id=lambda: f"id{next(ids)}")

@@ -180,7 +180,7 @@ def test_a_stored_group_comes_back() -> None:
 def test_what_was_not_stored_is_decided_again() -> None:
     cluster = Cluster()
     members = cluster.settle(2)
-    cluster.did(cluster.group.store_failed(cluster.now))
+    cluster.did(cluster.group.start_over(cluster.now))
     assert cluster.beat(members[0]) is ErrorCode.REBALANCE_IN_PROGRESS
 
 

@@ -8,12 +8,13 @@ from typing import Any, Final
 
 from tierd.broker.groups.codec import CommitKey
 from tierd.broker.groups.coordinator import Coordinator, NotReady
+from tierd.broker.groups.embedded import CONSUMER
 from tierd.broker.groups.handlers import Handler
 from tierd.broker.groups.machine import Group
 from tierd.broker.groups.model import Member, State
 from tierd.broker.groups.ports import Topics
 from tierd.broker.groups.shard import Shard
-from tierd.broker.groups.subscribed import CONSUMER, reads
+from tierd.broker.groups.subscribed import reads
 from tierd.broker.operations import GROUP_OPERATIONS, NOT_ASKED
 from tierd.broker.turns import in_turns
 from tierd.wire.api import ApiKey

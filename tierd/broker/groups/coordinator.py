@@ -131,10 +131,7 @@ class Coordinator:
         for group_id, commits in shard.commits.items():
             self.held_bytes += weight.offsets_bytes(group_id) + weight.commits_bytes(commits, commits)
         for group_id, stored in replay.groups.items():
-            group = shard.groups[group_id] = Group(group_id, self.limits)
-            group.load(stored, self.now_ms())
-            self.recount(group)
-            self.arm(shard, group)
+            self.arm(shard, self._stored(shard, group_id, stored))
         for group_id, state in replay.consumers.groups.items():
             consumers = shard.consumers[group_id] = self.consumer_group(group_id, state)
             self.recount(consumers)
@@ -144,7 +141,18 @@ class Coordinator:
             log.info("groups read", extra=facts)
         return shard
 
+    def _stored(self, shard: Shard, group_id: str, stored: StoredGroup) -> Group:
+        group = shard.groups[group_id] = Group(group_id, self.limits)
+        group.load(stored, self.now_ms())
+        self.recount(group)
+        return group
+
     # groups
+
+    def take_over(self, shard: Shard, group_id: str, stored: StoredGroup) -> None:
+        """A group of another protocol goes on as this one, which is written; its members join again."""
+        group = self._stored(shard, group_id, stored)
+        self.act(shard, group, group.start_over(self.now_ms()))
 
     def admit(self, shard: Shard, group_id: str, ask: Join) -> Group:
         """The group that *ask* is for, made and written when it is a new one.
@@ -221,7 +229,7 @@ class Coordinator:
             else:
                 _answer(action.ticket, action.answer if failed is None else _refused(action.answer, failed))
         if failed is not None:
-            self.act(shard, group, group.store_failed(self.now_ms()))
+            self.act(shard, group, group.start_over(self.now_ms()))  # what was to be written is not
         self.arm(shard, group)
 
     def _persist(self, shard: Shard, group: Group, action: Persist) -> ErrorCode | None:
@@ -285,12 +293,20 @@ class Coordinator:
         for key in offsets:
             self._drop(shard, key)
         for group in known:
-            self.act(shard, group, group.die())
-            del shard.groups[group.id]
-            self.held_bytes -= group.counted_bytes
+            self.let_go(shard, group)
         for ended in consumers:
-            del shard.consumers[ended.id]
-            self.held_bytes -= ended.counted_bytes
+            self.let_go(shard, ended)
+
+    def let_go(
+        self, shard: Shard, group: Group | ConsumerGroup, error: ErrorCode = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    ) -> None:
+        """Forget a group that is deleted in the log; who waits in it is told *error*."""
+        if isinstance(group, Group):
+            self.act(shard, group, group.die(error))
+            del shard.groups[group.id]
+        else:
+            del shard.consumers[group.id]
+        self.held_bytes -= group.counted_bytes
 
     def _drop(self, shard: Shard, key: CommitKey) -> None:
         """Of open transactions, too: none brings it back."""

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, TypeVar
 
+from tierd.broker.groups.consumer.mixed import MixedGroups
 from tierd.broker.groups.coordinator import Coordinator, GroupTooLarge, NoRoom, NotReady
 from tierd.broker.groups.machine import Group
 from tierd.broker.groups.model import Join, JoinAnswer, Sync, SyncAnswer
@@ -24,7 +25,8 @@ log = logging.getLogger(__name__)
 Fields = dict[str, object]
 Handler = Callable[[RequestHeader, Any], Awaitable[Mapping[str, object]]]
 
-_Found = tuple[Shard, Group] | ErrorCode
+_Found = tuple[Shard, Group] | Shard | ErrorCode
+"""A shard alone: the group is one of the consumer protocol."""
 _Answer = TypeVar("_Answer", JoinAnswer, SyncAnswer)
 
 _GROUP, _TRANSACTION = 0, 1
@@ -45,13 +47,15 @@ class GroupHandlers:
         nodes: Nodes,
         *,
         verifier: Verifier,
-        send_away: Callable[[Shard, str, str, str | None], ErrorCode],
+        mixed: MixedGroups,
+        sees: Callable[[RequestHeader], Callable[[str], bool]] = lambda header: lambda topic: True,
         new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
     ) -> None:
         self._coordinator = coordinator
         self._nodes = nodes
         self._new_id = new_id
-        self._send_away = send_away
+        self._mixed = mixed
+        self._sees = sees
         self._offsets = OffsetHandlers(coordinator, topics)
         self._txn_offsets = TxnOffsets(coordinator, self._offsets, verifier)
 
@@ -126,13 +130,14 @@ class GroupHandlers:
         ask = self._asked(header, request, ticket)
         try:
             shard = await self._coordinator.shard(request.group_id)
-            if request.member_id and request.group_id not in shard.groups:
-                return JoinAnswer(error=ErrorCode.UNKNOWN_MEMBER_ID, member_id=request.member_id)
             consumers = shard.consumers.get(request.group_id)
             if consumers is not None and consumers.state.members:
-                # Both protocols in one group is more than this broker does.
-                return JoinAnswer(error=ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id=request.member_id)
-            if consumers is not None:
+                answer = self._mixed.join(shard, request.group_id, ask, self._sees(header))
+                if answer is not None:
+                    return answer
+            if request.member_id and request.group_id not in shard.groups:
+                return JoinAnswer(error=ErrorCode.UNKNOWN_MEMBER_ID, member_id=request.member_id)
+            if request.group_id in shard.consumers:
                 self._coordinator.forget(shard, (), [request.group_id])
             group = self._coordinator.admit(shard, request.group_id, ask)
         except NotReady:
@@ -187,14 +192,16 @@ class GroupHandlers:
         except NotReady:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         group = shard.groups.get(group_id)
-        return ErrorCode.UNKNOWN_MEMBER_ID if group is None else (shard, group)
+        if group is not None:
+            return shard, group
+        return shard if group_id in shard.consumers else ErrorCode.UNKNOWN_MEMBER_ID
 
     async def sync_group(self, header: RequestHeader, request: Any) -> Fields:
         """Waits until the leader has spoken."""
         if header.version >= _SYNC_NAMES_PROTOCOL_FROM and None in (request.protocol_type, request.protocol_name):
             return {"error_code": ErrorCode.INCONSISTENT_GROUP_PROTOCOL}
         found = await self._find(request.group_id)
-        answer = SyncAnswer(error=found) if isinstance(found, ErrorCode) else await self._sync(*found, request)
+        answer = SyncAnswer(error=found) if isinstance(found, ErrorCode) else await self._sync(found, request)
         return {
             "error_code": answer.error,
             "protocol_type": answer.protocol_type,
@@ -202,7 +209,7 @@ class GroupHandlers:
             "assignment": answer.assignment,
         }
 
-    async def _sync(self, shard: Shard, group: Group, request: Any) -> SyncAnswer:
+    async def _sync(self, found: tuple[Shard, Group] | Shard, request: Any) -> SyncAnswer:
         ticket: asyncio.Future[SyncAnswer] = asyncio.get_running_loop().create_future()
         ask = Sync(
             ticket=ticket,
@@ -213,6 +220,9 @@ class GroupHandlers:
             protocol=getattr(request, "protocol_name", None),
             assignments={row.member_id: row.assignment for row in request.assignments},
         )
+        if isinstance(found, Shard):
+            return self._mixed.sync(found, request.group_id, ask)
+        shard, group = found
         self._coordinator.act(shard, group, group.sync(ask, self._coordinator.now_ms()))
         return await self._decided(shard, group, ticket)
 
@@ -220,8 +230,11 @@ class GroupHandlers:
         found = await self._find(request.group_id)
         if isinstance(found, ErrorCode):
             return {"error_code": found}
-        shard, group = found
         instance_id = getattr(request, "group_instance_id", None)
+        if isinstance(found, Shard):
+            who = request.member_id, instance_id, request.generation_id
+            return {"error_code": self._mixed.heartbeat(found, request.group_id, *who)}
+        shard, group = found
         now_ms = self._coordinator.now_ms()
         error = group.heartbeat(request.member_id, instance_id, request.generation_id, now_ms)
         self._coordinator.arm(shard, group)
@@ -229,10 +242,7 @@ class GroupHandlers:
 
     async def leave_group(self, header: RequestHeader, request: Any) -> Fields:
         """Before version 3 one member leaves and the answer is its error; then many, each with its own."""
-        found: _Found | Shard = await self._find(request.group_id)
-        if found is ErrorCode.UNKNOWN_MEMBER_ID:
-            shard = await self._coordinator.shard(request.group_id)
-            found = shard if request.group_id in shard.consumers else found
+        found = await self._find(request.group_id)
         if header.version < 3:
             leaving = [(request.member_id, None)]
         elif isinstance(found, ErrorCode) and found is not ErrorCode.UNKNOWN_MEMBER_ID:
@@ -250,12 +260,12 @@ class GroupHandlers:
         ]
         return {"error_code": ErrorCode.NONE, "members": members}
 
-    def _leave(self, found: _Found | Shard, group_id: str, member_id: str, instance_id: str | None) -> ErrorCode:
+    def _leave(self, found: _Found, group_id: str, member_id: str, instance_id: str | None) -> ErrorCode:
         if isinstance(found, ErrorCode):
             return found
         if isinstance(found, Shard):
             gone = group_id not in found.consumers
-            return ErrorCode.UNKNOWN_MEMBER_ID if gone else self._send_away(found, group_id, member_id, instance_id)
+            return ErrorCode.UNKNOWN_MEMBER_ID if gone else self._mixed.leave(found, group_id, member_id, instance_id)
         shard, group = found
         error, actions = group.leave(member_id, instance_id, self._coordinator.now_ms())
         self._coordinator.act(shard, group, actions)

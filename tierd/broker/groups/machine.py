@@ -132,17 +132,17 @@ class Group(Roster):
 
     # storage
 
-    def store_failed(self, now_ms: int) -> list[Action]:
-        """What was to be persisted is not: nobody may go on as if it were, so all join again."""
+    def start_over(self, now_ms: int) -> list[Action]:
+        """Who is in it may not go on as if it were settled, so all join again."""
         if self.state is State.STABLE:
             self._rebalance(now_ms)
         return self._drain()
 
-    def die(self) -> list[Action]:
-        """The group is removed; whoever waits is sent to look for a coordinator."""
+    def die(self, error: ErrorCode = ErrorCode.COORDINATOR_NOT_AVAILABLE) -> list[Action]:
+        """The group is removed; whoever waits is told *error*, by default to look for a coordinator."""
         self._become(State.DEAD)
         for member in self.members.values():
-            self._dismiss(member, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            self._dismiss(member, error)
         for member_id in list(self.members):
             self._exit(member_id)
         self._static.clear()

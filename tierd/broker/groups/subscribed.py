@@ -1,17 +1,7 @@
 """Which topics a group reads, as far as its members say so in a form that is known."""
 
-import struct
-from collections.abc import Iterable, Iterator
-from typing import Final
-
+from tierd.broker.groups.embedded import CONSUMER, NotUnderstood, read_subscription
 from tierd.broker.groups.machine import Group
-from tierd.wire.errors import BadFrame
-from tierd.wire.primitives import I32, read_string
-from tierd.wire.schema import Input
-
-CONSUMER: Final = "consumer"
-"""The protocol type whose members say which topics they read; others (Connect, Streams' own) are left alone."""
-_VERSION_BYTES: Final = 2
 
 
 def reads(group: Group | None, topic: str) -> bool:
@@ -28,21 +18,8 @@ def topics_of(group: Group | None) -> frozenset[str] | None:
         return frozenset()
     if group.protocol is None:
         return None
-    return _union(member.metadata(group.protocol) for member in group.members.values())
-
-
-def _union(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
+    subscriptions = (member.metadata(group.protocol) for member in group.members.values())
     try:
-        return frozenset(topic for raw in subscriptions for topic in _topics(raw))
-    except (struct.error, IndexError, UnicodeDecodeError, BadFrame):
+        return frozenset(topic for raw in subscriptions for topic in read_subscription(raw).topics)
+    except NotUnderstood:
         return None
-
-
-def _topics(raw: bytes) -> Iterator[str]:
-    """ConsumerProtocolSubscription of any version: i16 version, i32 count, names; what follows differs."""
-    source = Input(memoryview(raw), _VERSION_BYTES)
-    (count,) = I32.unpack(source.take(I32.size))
-    for _ in range(source.count(count)):
-        topic, source.position = read_string(source.frame, source.position)
-        if topic is not None:
-            yield topic

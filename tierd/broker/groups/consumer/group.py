@@ -17,7 +17,13 @@ def held_bytes(state: ConsumerState) -> int:
     members, target = state.members.values(), state.target.values()
     places = sum(len(member.assigned) + len(member.revoking) for member in members) + sum(map(len, target))
     topics = sum(_TOPIC_BYTES + len(topic) for member in members for topic in (*member.reads, member.pattern or ""))
-    return _GROUP_BYTES + len(members) * _MEMBER_BYTES + places * _PLACE_BYTES + topics
+    said = sum(
+        _TOPIC_BYTES + len(name) + len(metadata)
+        for member in members
+        if member.classic is not None
+        for name, metadata in member.classic.protocols
+    )
+    return _GROUP_BYTES + len(members) * _MEMBER_BYTES + places * _PLACE_BYTES + topics + said
 
 
 class ConsumerGroup:
@@ -39,15 +45,18 @@ class ConsumerGroup:
         self._session_ms = session_ms
         self.wake_ms: int | None = None
         """When `overdue` is to be asked at the latest: deadlines mostly move back, so that it may be too early."""
-        self._deadlines = dict.fromkeys(state.members, now_ms + session_ms)
+        self._deadlines = {member_id: now_ms + self._session_of(member_id) for member_id in state.members}
         self._revoke_by: dict[str, tuple[int, Places]] = {}
         """Members that must give up partitions: (time, which they must have given up by then)."""
+        self._join_by: dict[str, int] = {}
+        """Members of the classic protocol that have been told to join again."""
         for member_id in state.members:
             self._time_revocation(member_id, now_ms)
         self._set_wake()
 
     def _set_wake(self) -> None:
-        self.wake_ms = min([*self._deadlines.values(), *(time for time, _ in self._revoke_by.values())], default=None)
+        revocations = (time for time, _ in self._revoke_by.values())
+        self.wake_ms = min([*self._deadlines.values(), *revocations, *self._join_by.values()], default=None)
 
     def _soon(self, deadline_ms: int) -> int:
         if self.wake_ms is None or deadline_ms < self.wake_ms:
@@ -62,9 +71,25 @@ class ConsumerGroup:
         for member_id in [known for known in self._deadlines if known not in state.members]:
             del self._deadlines[member_id]
             self._revoke_by.pop(member_id, None)
+            self._join_by.pop(member_id, None)
         if heard is not None and heard in state.members:
-            self._deadlines[heard] = self._soon(now_ms + self._session_ms)
+            self._join_by.pop(heard, None)
+            self.hear(heard, now_ms)
             self._time_revocation(heard, now_ms)
+
+    def hear(self, member_id: str, now_ms: int) -> None:
+        """A sign of life that changes nothing else."""
+        self._deadlines[member_id] = self._soon(now_ms + self._session_of(member_id))
+
+    def call_back(self, member_id: str, now_ms: int) -> None:
+        """A member of the classic protocol is told to join again: it has its rebalance time-out for that."""
+        if member_id not in self._join_by:
+            wait_ms = max(self.state.members[member_id].rebalance_timeout_ms, 0)
+            self._join_by[member_id] = self._soon(now_ms + wait_ms)
+
+    def _session_of(self, member_id: str) -> int:
+        classic = self.state.members[member_id].classic
+        return self._session_ms if classic is None else classic.session_timeout_ms
 
     def _time_revocation(self, member_id: str, now_ms: int) -> None:
         member = self.state.members[member_id]
@@ -74,10 +99,11 @@ class ConsumerGroup:
             self._revoke_by[member_id] = self._soon(now_ms + max(member.rebalance_timeout_ms, 0)), member.revoking
 
     def overdue(self, now_ms: int) -> set[str]:
-        """Members that were silent for a session, or took too long to give up what they were told to."""
+        """Members that were silent for a session, or took too long to do what they were told to."""
         self._set_wake()
         silent = {member_id for member_id, time in self._deadlines.items() if time <= now_ms}
-        return silent | {member_id for member_id, (time, _) in self._revoke_by.items() if time <= now_ms}
+        slow = {member_id for member_id, (time, _) in self._revoke_by.items() if time <= now_ms}
+        return silent | slow | {member_id for member_id, time in self._join_by.items() if time <= now_ms}
 
     def without(self, member_ids: set[str]) -> ConsumerState:
         return without(self.state, member_ids)
@@ -99,7 +125,8 @@ class ConsumerGroup:
         """
         if epoch < 0 and not self.state.members:
             return ErrorCode.NONE  # an administrator
-        if member_id in self.state.members and version < _KNOWS_EPOCHS_FROM:
+        member = self.state.members.get(member_id)
+        if member is not None and member.classic is None and version < _KNOWS_EPOCHS_FROM:
             return ErrorCode.UNSUPPORTED_VERSION
         error = self._check(member_id, epoch)
         if error is ErrorCode.STALE_MEMBER_EPOCH and self._held_since(member_id, epoch, places):
@@ -125,7 +152,8 @@ class ConsumerGroup:
         member = self.state.members.get(member_id)
         if member is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        return ErrorCode.NONE if epoch == member.epoch else ErrorCode.STALE_MEMBER_EPOCH
+        wrong = ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION
+        return ErrorCode.NONE if epoch == member.epoch else wrong
 
     def reads(self, topic: str) -> bool:
         """Whether a member subscribes to it."""

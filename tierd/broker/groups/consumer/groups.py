@@ -5,12 +5,14 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from tierd.broker.groups.alarms import Alarms
+from tierd.broker.groups.codec import encode_group, encode_group_key
 from tierd.broker.groups.consumer.group import ConsumerGroup
+from tierd.broker.groups.consumer.migration import given_back, taken_along
 from tierd.broker.groups.consumer.model import JOINING, Beat, ConsumerMember, ConsumerState, Refused
 from tierd.broker.groups.consumer.patterns import Patterns
 from tierd.broker.groups.consumer.records import difference
 from tierd.broker.groups.consumer.rules import beaten, left
-from tierd.broker.groups.coordinator import Coordinator, NoRoom, NotReady
+from tierd.broker.groups.coordinator import Coordinator, NoRoom, NotReady, Row
 from tierd.broker.groups.ports import Topics
 from tierd.broker.groups.shard import Shard
 from tierd.wire.errors import ErrorCode
@@ -72,6 +74,13 @@ class ConsumerGroups:
 
     def _hear(self, shard: Shard, group_id: str, beat: Beat, sees: Callable[[str], bool]) -> Heard:
         group = self._joinable(shard, group_id) if beat.epoch == JOINING else self._known(shard, group_id)
+        return self.hear(shard, group, beat, sees)
+
+    def hear(self, shard: Shard, group: ConsumerGroup, beat: Beat, sees: Callable[[str], bool]) -> Heard:
+        """The same of a group that is known. A group that is left with classic members becomes a classic one.
+
+        Raises Refused, NotReady, NoRoom.
+        """
         now_ms = self._coordinator.now_ms()
         look = group.looked_ms is None or now_ms - group.looked_ms >= _LOOK_EVERY_MS
         most = self._coordinator.limits.consumer_max_size
@@ -79,9 +88,7 @@ class ConsumerGroups:
         matching = self._patterns.matching(sees)
         new = beaten(old, beat, self._topics.layout, matching, most_members=most, look=look)
         if new is not old:
-            self._coordinator.check_room(group.growth_bytes(new), group_id)
-        if shard.groups.get(group_id) is not None:
-            self._coordinator.forget(shard, (), [group_id])  # of the classic protocol, nobody is in it
+            self._coordinator.check_room(group.growth_bytes(new), group.id)
         self._become(shard, group, new, heard=beat.member_id)
         if look:
             group.looked_ms = now_ms
@@ -98,31 +105,50 @@ class ConsumerGroups:
         return group
 
     def _joinable(self, shard: Shard, group_id: str) -> ConsumerGroup:
-        """The group, or a new one that nobody knows of yet. Raises Refused while the classic protocol is in use."""
+        """The group, or a new one that nobody knows of yet, with the members of a classic one. Raises Refused."""
         classic = shard.groups.get(group_id)
-        if classic is not None and not classic.idle:
-            raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
+        if classic is not None and classic.members:
+            return self._coordinator.consumer_group(group_id, taken_along(classic, self._topics.layout))
         return shard.consumers.get(group_id) or self._coordinator.consumer_group(group_id, ConsumerState())
 
     def _read(self, shard: Shard) -> None:
         """A partition of the log was read."""
         for group in shard.consumers.values():
-            self._arm(shard, group)
+            self.arm(shard, group)
 
     def _become(self, shard: Shard, group: ConsumerGroup, new: ConsumerState, *, heard: str | None = None) -> None:
         """Raises NotReady, and Refused where a record would be too large; then nothing has changed."""
+        if new.is_classic:
+            self._give_back(shard, group, new)
+            return
         old = group.state if group.id in shard.consumers else None
-        rows = [] if new is old else list(difference(group.id, old, new))
-        if rows:
-            largest, most = max(len(value or b"") for _, value in rows), self._coordinator.most_record_bytes
-            if largest > most:
-                raise Refused(ErrorCode.POLICY_VIOLATION, f"a record of {largest} bytes, at most {most} are written")
-            self._coordinator.write(shard, rows)
+        classic = shard.groups.get(group.id)
+        rows: list[Row] = [] if new is old else list(difference(group.id, old, new))
+        self._write(shard, [(encode_group_key(group.id), None), *rows] if classic is not None else rows)
+        if classic is not None:
+            self._coordinator.let_go(shard, classic, ErrorCode.REBALANCE_IN_PROGRESS)
         shard.consumers[group.id] = group
         group.become(new, self._coordinator.now_ms(), self._coordinator.wall_ms(), heard=heard)
         if new is not old:
             self._coordinator.recount(group)
-        self._arm(shard, group)
+        self.arm(shard, group)
+
+    def _give_back(self, shard: Shard, group: ConsumerGroup, new: ConsumerState) -> None:
+        """Raises as `_become`."""
+        stored = given_back(new, group.state.epoch, self._topics.name_of)
+        record = encode_group_key(group.id), encode_group(stored, self._coordinator.wall_ms())
+        self._write(shard, [*difference(group.id, group.state, None), record])
+        self._coordinator.let_go(shard, group)
+        self._coordinator.take_over(shard, group.id, stored)
+        log.info("group is a classic one again", extra={"group": group.id, "members": len(stored.members)})
+
+    def _write(self, shard: Shard, rows: list[Row]) -> None:
+        if not rows:
+            return
+        largest, most = max(len(value or b"") for _, value in rows), self._coordinator.most_record_bytes
+        if largest > most:
+            raise Refused(ErrorCode.POLICY_VIOLATION, f"a record of {largest} bytes, at most {most} are written")
+        self._coordinator.write(shard, rows)
 
     # time
 
@@ -137,13 +163,13 @@ class ConsumerGroups:
     def _look_after(self, shard: Shard, group: ConsumerGroup, now_ms: int) -> None:
         gone = group.overdue(now_ms)
         if not gone:
-            self._arm(shard, group)
+            self.arm(shard, group)
             return
         try:
             self._become(shard, group, group.without(gone), heard=None)
         except NotReady as error:
             log.warning("members not sent away", extra={"group": group.id, "why": str(error)})
-            self._arm(shard, group, now_ms + _AGAIN_MS)
+            self.arm(shard, group, now_ms + _AGAIN_MS)
             return
         log.info("members are gone", extra={"group": group.id, "members": len(gone)})
 
@@ -151,7 +177,7 @@ class ConsumerGroups:
         """Nobody is sent away any more."""
         self._alarms.close()
 
-    def _arm(self, shard: Shard, group: ConsumerGroup, least_ms: int = 0) -> None:
+    def arm(self, shard: Shard, group: ConsumerGroup, least_ms: int = 0) -> None:
         """A deadline moves with every heartbeat: only when its old time has come is it looked at again."""
         wake_ms = group.wake_ms
         if wake_ms is None or (group.armed_ms is not None and group.armed_ms <= wake_ms):

@@ -26,7 +26,7 @@ Fields = dict[str, object]
 
 _NAMES_ITSELF_FROM: Final = 1
 """Before, a member that joins is given its id."""
-_CONSUMER_MEMBER: Final = 1
+_CLASSIC_MEMBER, _CONSUMER_MEMBER = 0, 1
 _A_TURN: Final = 50
 """Groups of one request looked at before others are served; named more than once, they are shown once."""
 
@@ -118,7 +118,7 @@ class ConsumerHandlers:
             "subscribed_topic_regex": member.pattern,
             "assignment": {"topic_partitions": self._named(member.assigned | member.revoking)},
             "target_assignment": {"topic_partitions": self._named(target)},
-            "member_type": _CONSUMER_MEMBER,
+            "member_type": _CONSUMER_MEMBER if member.classic is None else _CLASSIC_MEMBER,
         }
 
     def _named(self, places: Places) -> list[Fields]:

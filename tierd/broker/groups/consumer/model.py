@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 from tierd.base.errors import TierdError
 from tierd.base.ids import Uuid
+from tierd.broker.groups.model import Protocols
 from tierd.wire.errors import ErrorCode
 
 Place = tuple[Uuid, int]
@@ -53,9 +54,17 @@ class MemberState(IntEnum):
     """It waits for partitions that others have not given up yet."""
 
 
+@dataclass(frozen=True, slots=True)
+class Classic:
+    """What a member says of itself that still speaks the classic protocol, in a group that has come to this one."""
+
+    session_timeout_ms: int
+    protocols: Protocols
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beat:
-    """A ConsumerGroupHeartbeat request. None: not changed since the last one."""
+    """A ConsumerGroupHeartbeat request, or a JoinGroup of the classic protocol. None: not changed since the last."""
 
     member_id: str
     epoch: int
@@ -69,6 +78,7 @@ class Beat:
     """Empty: none any more."""
     assignor: str | None = None
     owned: Places | None = None
+    classic: Classic | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +107,8 @@ class ConsumerMember:
     """No longer assigned, but it may still be reading them."""
     since: Mapping[Place, int] = field(default_factory=dict)
     """In which epoch each place that it holds was assigned."""
+    classic: Classic | None = None
+    """Set while it speaks the classic protocol; its generation is the epoch then."""
 
     @property
     def reads(self) -> frozenset[str]:
@@ -127,6 +139,11 @@ class ConsumerState:
             return "Assigning"
         done = (MemberState.STABLE, self.assignment_epoch)
         return "Stable" if all((m.state, m.epoch) == done for m in self.members.values()) else "Reconciling"
+
+    @property
+    def is_classic(self) -> bool:
+        """Whether all its members speak the classic protocol: then it is to become a classic group."""
+        return bool(self.members) and all(member.classic is not None for member in self.members.values())
 
     @property
     def topics(self) -> frozenset[str]:

@@ -3,15 +3,16 @@
 | type | key | value |
 |---|---|---|
 | 3 group | group | i32 epoch, tag 0: i64 hash of its topics |
-| 5 member | group, member | instance?, rack?, client, host, topics, regex?, i32 rebalance ms, assignor? |
+| 5 member | group, member | instance?, rack?, client, host, topics, regex?, i32 rebalance ms, assignor?, tag 0 |
 | 6 assignment | group | i32 epoch, tag 0: i64 when it was made |
 | 7 target of a member | group, member | places |
 | 8 what a member holds | group, member | i32 epoch, i32 previous epoch, i8 state, places, places to be revoked |
 
 A key is an i16 type and strings with i16 lengths. A value is an i16 version and compact fields; places are an array of
 topic id (16 bytes) and array of i32, with tags; in type 8 tag 0 is an array of i32 as long: the epochs in which the
-partitions were assigned. A null value deletes. Type 4 (partitions of topics, until Kafka 4.0)
-and 16 (the topics that match a pattern) can be made again; they are read past.
+partitions were assigned. In type 5 tag 0 is what a member says in the classic protocol: i8 1, i32 session ms, an array
+of (name, bytes, tags), tags. A null value deletes. Type 4 (partitions of topics, until Kafka 4.0) and 16 (the topics
+that match a pattern) can be made again; they are read past.
 """
 
 import struct
@@ -21,7 +22,7 @@ from typing import Final
 
 from tierd.base.errors import CorruptFile
 from tierd.base.ids import ID_BYTES, Uuid
-from tierd.broker.groups.consumer.model import ConsumerMember, ConsumerState, MemberState, Place, Places
+from tierd.broker.groups.consumer.model import Classic, ConsumerMember, ConsumerState, MemberState, Place, Places
 from tierd.wire.errors import BadFrame
 from tierd.wire.primitives import I16, I32, compact_string, read_compact_string, read_string, string, uvarint
 from tierd.wire.schema import Input
@@ -34,13 +35,14 @@ _OURS: Final = frozenset({GROUP, ASSIGNMENT, *_OF_A_MEMBER})
 _I64: Final = struct.Struct(">q")
 _VERSION: Final = I16.pack(0)
 _NO_TAGS: Final = b"\0"
+_PRESENT: Final = b"\1"
 
 
 def difference(group_id: str, old: ConsumerState | None, new: ConsumerState | None) -> Iterator[Row]:
     """What is to be written when the group goes from *old* to *new*; None: there is none."""
     before, after = old or ConsumerState(), new or ConsumerState()
     if new is not None and (old is None or (old.epoch, old.topics_hash) != (new.epoch, new.topics_hash)):
-        yield _key(GROUP, group_id), _VERSION + I32.pack(new.epoch) + _tagged_i64(new.topics_hash)
+        yield _key(GROUP, group_id), _VERSION + I32.pack(new.epoch) + _tagged(_I64.pack(new.topics_hash))
     for member_id in {**before.members, **after.members} if before.members is not after.members else ():
         if before.members.get(member_id) is after.members.get(member_id):
             continue  # members are values: one that is the same object says the same
@@ -88,9 +90,16 @@ def _said(member: ConsumerMember) -> bytes:
             compact_string(member.pattern),
             I32.pack(member.rebalance_timeout_ms),
             compact_string(member.assignor),
-            _NO_TAGS,
+            _NO_TAGS if member.classic is None else _tagged(_encode_classic(member.classic)),
         ]
     )
+
+
+def _encode_classic(classic: Classic) -> bytes:
+    parts = [_PRESENT, I32.pack(classic.session_timeout_ms), uvarint(len(classic.protocols) + 1)]
+    for name, metadata in classic.protocols:
+        parts += [compact_string(name), uvarint(len(metadata) + 1), metadata, _NO_TAGS]
+    return b"".join([*parts, _NO_TAGS])
 
 
 def _held(member: ConsumerMember) -> bytes:
@@ -111,8 +120,7 @@ def encode_places(places: Places, since: Mapping[Place, int] | None = None) -> b
             parts.append(_NO_TAGS)
             continue
         epochs = [I32.pack(since[topic_id, partition]) for partition in partitions]
-        tag = b"".join([uvarint(len(epochs) + 1), *epochs])
-        parts += [b"\1\0", uvarint(len(tag)), tag]
+        parts.append(_tagged(b"".join([uvarint(len(epochs) + 1), *epochs])))
     return b"".join(parts)
 
 
@@ -120,8 +128,9 @@ def _key(kind: int, *words: str) -> bytes:
     return I16.pack(kind) + b"".join(map(string, words))
 
 
-def _tagged_i64(value: int) -> bytes:
-    return b"\1\0" + uvarint(_I64.size) + _I64.pack(value)
+def _tagged(raw: bytes) -> bytes:
+    """As tag 0, the only one."""
+    return b"\1\0" + uvarint(len(raw)) + raw
 
 
 class ConsumerReplay:
@@ -169,7 +178,8 @@ def _taken(kind: int, member_id: str, state: ConsumerState, source: Input) -> Co
         member = state.members.get(member_id, ConsumerMember(id=member_id))
         member = _read_said(source, member) if kind == MEMBER else _read_held(source, member)
         state = replace(state, members={**state.members, member_id: member})
-    _skip_tags(source)
+    if kind not in (GROUP, MEMBER):
+        _tag_0(source)
     return state
 
 
@@ -194,7 +204,20 @@ def _read_said(source: Input, member: ConsumerMember) -> ConsumerMember:
         pattern=pattern or None,
         rebalance_timeout_ms=_i32(source),
         assignor=_compact(source),
+        classic=_read_classic(_tag_0(source)),
     )
+
+
+def _read_classic(raw: memoryview | None) -> Classic | None:
+    if raw is None or bytes(raw[:1]) != _PRESENT:
+        return None
+    source = Input(raw, len(_PRESENT))
+    session_timeout_ms, protocols = _i32(source), []
+    for _ in range(_count(source)):
+        name, metadata = _compact(source) or "", bytes(source.take(max(source.uvarint() - 1, 0)))
+        protocols.append((name, metadata))
+        _tag_0(source)
+    return Classic(session_timeout_ms, tuple(protocols))
 
 
 def _read_held(source: Input, member: ConsumerMember) -> ConsumerMember:
@@ -229,28 +252,26 @@ def _read_since(source: Input, epoch: int) -> dict[Place, int]:
 
 def _tag_i32s(source: Input) -> list[int]:
     """The array in tag 0; empty when it is not there."""
-    found: list[int] = []
-    for _ in range(source.uvarint()):
-        tag, raw = source.uvarint(), source.take(source.uvarint())
-        if tag == 0:
-            inner = Input(raw, 0)
-            found = [_i32(inner) for _ in range(_count(inner))]
-    return found
-
-
-def _skip_tags(source: Input) -> None:
-    for _ in range(source.uvarint()):
-        source.uvarint()
-        source.take(source.uvarint())
+    raw = _tag_0(source)
+    if raw is None:
+        return []
+    inner = Input(raw, 0)
+    return [_i32(inner) for _ in range(_count(inner))]
 
 
 def _tag_i64(source: Input) -> int:
     """The value of tag 0."""
-    found = 0
+    raw = _tag_0(source)
+    return 0 if raw is None else int(_I64.unpack(raw)[0])
+
+
+def _tag_0(source: Input) -> memoryview | None:
+    """What tag 0 holds; all other tags are read past."""
+    found = None
     for _ in range(source.uvarint()):
         tag, raw = source.uvarint(), source.take(source.uvarint())
         if tag == 0:
-            (found,) = _I64.unpack(raw)
+            found = raw
     return found
 
 

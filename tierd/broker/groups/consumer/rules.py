@@ -135,7 +135,8 @@ def _joined(state: ConsumerState, beat: Beat, most_members: int) -> ConsumerStat
     """Who joins again under its own id goes on where it was; that it reads nothing now, it says itself.
 
     Kafka refuses that to static members until their session is over. But it may be one that has not heard that it was
-    taken, and clients treat the refusal as fatal.
+    taken, and clients treat the refusal as fatal. In the classic protocol another may take a static member's place at
+    any time, also from one protocol to the other.
     """
     static = state.by_instance(beat.instance_id) if beat.instance_id is not None else None
     old = static or state.members.get(beat.member_id)
@@ -147,7 +148,7 @@ def _joined(state: ConsumerState, beat: Beat, most_members: int) -> ConsumerStat
     instance_id = old.instance_id if beat.instance_id is None else beat.instance_id
     if old.epoch != AWAY and old.id == beat.member_id:
         return replace(state, members={**state.members, old.id: replace(old, instance_id=instance_id)})
-    if old.epoch != AWAY:
+    if old.epoch != AWAY and old.classic is None and beat.classic is None:
         raise Refused(
             ErrorCode.UNRELEASED_INSTANCE_ID,
             f"Static member {beat.member_id} with instance id {beat.instance_id} cannot join the group because the "
@@ -196,4 +197,5 @@ def _told(member: ConsumerMember, beat: Beat) -> ConsumerMember:
         topics=member.topics if beat.topics is None else beat.topics,
         pattern=member.pattern if beat.pattern is None else beat.pattern or None,
         assignor=beat.assignor or member.assignor,
+        classic=beat.classic,
     )

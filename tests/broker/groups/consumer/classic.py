@@ -1,0 +1,73 @@
+"""A consumer of the classic protocol, as a client sees it: joins, leads if it is told to, syncs, sends heartbeats."""
+
+from typing import Any
+
+from broker.groups.rig import Rig, join, ms, request, sync
+from tierd.broker.groups.embedded import encode_assignment, read_assignment
+from tierd.wire.api import ApiKey
+from tierd.wire.errors import ErrorCode
+from tierd.wire.primitives import I16, I32, string
+
+PARTITIONS = 3
+
+
+def subscription(*topics: str, owned: dict[str, set[int]], version: int = 1) -> bytes:
+    names = b"".join(map(string, topics))
+    reads = encode_assignment(0, [(topic, n) for topic, parts in owned.items() for n in parts])
+    return I16.pack(version) + I32.pack(len(topics)) + names + I32.pack(-1) + reads[I16.size : -I32.size]
+
+
+class ClassicConsumer:
+    """`reads` is by topic name. An eager one gives everything up before it joins again."""
+
+    def __init__(self, rig: Rig, *topics: str, eager: bool = True, protocol: str = "range", **more: Any) -> None:
+        self.rig, self.topics, self.eager, self.protocol, self.more = rig, topics, eager, protocol, more
+        self.id, self.generation = "", -1
+        self.reads: dict[str, set[int]] = {}
+
+    async def ask_to_join(self, **fields: Any) -> Any:
+        if self.eager:
+            self.reads = {}
+        said = subscription(*self.topics, owned=self.reads)
+        fields = {"protocols": [{"name": self.protocol, "metadata": said}], "session_timeout": ms(10_000), **fields}
+        return await self.rig.ask(ApiKey.JOIN_GROUP, 9, join(9, self.id, **(self.more | fields)))
+
+    async def join(self) -> Any:
+        """All of it, until it reads."""
+        answer = await self.ask_to_join()
+        if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+            self.id = answer.member_id
+            answer = await self.ask_to_join()
+        if answer.error_code == ErrorCode.NONE:
+            self.id, self.generation = answer.member_id, answer.generation_id
+            shares: dict[str, bytes] = {}
+            if answer.leader == self.id:
+                everything = [(topic, n) for topic in self.topics for n in range(PARTITIONS)]
+                shares = {
+                    member.member_id: encode_assignment(1, everything[at :: len(answer.members)])
+                    for at, member in enumerate(answer.members)
+                }
+            assert await self.sync(shares) == ErrorCode.NONE
+        return answer
+
+    async def sync(self, shares: dict[str, bytes] | None = None, **fields: Any) -> int:
+        fields = {"protocol_name": self.protocol, "group_instance_id": self.more.get("group_instance_id"), **fields}
+        answer = await self.rig.ask(ApiKey.SYNC_GROUP, 5, sync(5, self.id, self.generation, shares or {}, **fields))
+        if answer.error_code == ErrorCode.NONE:
+            self.reads = {topic: set(parts) for topic, parts in read_assignment(answer.assignment).items()}
+        return int(answer.error_code)
+
+    async def heartbeat(self, generation: int | None = None) -> int:
+        message = request(
+            ApiKey.HEARTBEAT,
+            4,
+            group_id="g",
+            generation_id=self.generation if generation is None else generation,
+            member_id=self.id,
+            group_instance_id=self.more.get("group_instance_id"),
+        )
+        return int((await self.rig.ask(ApiKey.HEARTBEAT, 4, message)).error_code)
+
+    async def leave(self) -> int:
+        message = request(ApiKey.LEAVE_GROUP, 5, group_id="g", members=[{"member_id": self.id}])
+        return int((await self.rig.ask(ApiKey.LEAVE_GROUP, 5, message)).members[0].error_code)

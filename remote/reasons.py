@@ -26,7 +26,7 @@ NEXT_STEPS: Mapping[str, str] = MappingProxyType(
         "when the bucket answers. Lost: stop this tierd, another one has the bucket",
         "untiered": "set remote.storage.enable=true for the topic, in a tierd that has a bucket (--remote)",
         "paused": "see to what stops it; remote.log.copy.disable=false lets the topic be copied again",
-        "unknown": "ask again when tierd and its tierer are up and the bucket has answered",
+        "unknown": "ask again when tierd runs (`tierd serve`) and the bucket has answered",
         "lost": "see `tierd gaps list`: put the object back, or accept the loss with `tierd gaps accept`; what the disk"
         " has is copied again by itself",
         "offline": "mend the disk and start tierd again; for one that will not come back: `tierd serve --lost DIR`",

@@ -219,9 +219,14 @@ class ReadableLog:
         return self._producers.largest_id
 
     @property
+    def first_open(self) -> tuple[int, int] | None:
+        """(first offset, producer id) of the oldest open transaction, or None."""
+        return self._producers.first_open
+
+    @property
     def pinned_by(self) -> str | None:
         """In words, whose transaction holds back the last stable offset."""
-        oldest = self._producers.first_open
+        oldest = self.first_open
         return None if oldest is None else f"producer {oldest[1]} has had a transaction open since offset {oldest[0]}"
 
     def in_transaction(self, producer_id: int, epoch: int) -> bool:

@@ -1,4 +1,4 @@
-"""Verbs that only ask, beside a daemon and without one: what retention will let go."""
+"""Verbs that only ask, beside a daemon and without one: what retention will let go, why a segment is where it is."""
 
 import json
 from collections.abc import Iterator
@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
 from kit.cli import tierd
 from kit.daemon import Daemon, running
@@ -32,6 +33,45 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Daemon, Pa
         alter(daemon, "t", **LIMITS)  # not sooner: what is copied is looked at at once
         until("the settings", lambda: any(b"2500000" in one.read_bytes() for one in bucket.glob("tierd/topics/t-*")))
         yield daemon, bucket
+
+
+def why(capsys: pytest.CaptureFixture[str], daemon: Daemon, partition: str, *words: str) -> dict[str, Any] | None:
+    ended = tierd(capsys, "why", partition, *words, "--json", *daemon.place)
+    assert ended.code == 0, ended.err
+    found: dict[str, Any] | None = json.loads(ended.out)["why"]
+    return found
+
+
+def test_the_reason_is_named_with_the_fact_behind_it(
+    place: tuple[Daemon, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    daemon, _ = place
+    assert why(capsys, daemon, "t-0") is None, "all of it is copied"
+    on_disk, in_bucket = why(capsys, daemon, "t-0", "--local"), why(capsys, daemon, "t-0", "--remote")
+    assert on_disk is not None
+    assert in_bucket is not None
+    assert (on_disk["reason"], on_disk["detail"]) == ("due", "local.retention.bytes lets it go")
+    assert (in_bucket["reason"], in_bucket["start"]) == ("due", 0)
+    not_tiered = why(capsys, daemon, "local-0")
+    assert not_tiered is not None
+    assert not_tiered["reason"] == "untiered"
+
+    create(daemon, "tx", segment_bytes="1048576")
+    producer = Producer({"bootstrap.servers": daemon.address, "transactional.id": "writer-7"})
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    for _ in range(30):
+        producer.produce("tx", bytes(60_000))
+    producer.flush(60)
+    pinned = until("a closed segment", lambda: (found := why(capsys, daemon, "tx-0")) and found["stop"] < 30 and found)
+    assert (pinned["reason"], pinned["start"]) == ("pinned", 0)
+    assert "transactional id writer-7, open since 20" in pinned["detail"]
+    assert "end the transaction" in pinned["next"]
+    ended = tierd(capsys, "why", "tx-0", "--local", *daemon.place)
+    assert [line.split(":")[0] for line in ended.out.splitlines()] == ["tx-0", "reason", "next"]
+    assert "reason: pinned: it is not in the bucket: " in ended.out
+    producer.abort_transaction(60)
+    assert tierd(capsys, "why", "nothing-0", *daemon.place).code == 2
 
 
 def rows(document: dict[str, Any], topic: str, tier: str) -> list[tuple[int, int, str]]:
@@ -61,6 +101,9 @@ def test_a_daemon_its_files_and_the_bucket_alone_say_the_same(
     assert daemon.stop() == 0
     without = asked(*daemon.place)
     assert not without["running"]
+    stopped = why(capsys, daemon, "t-0", "--local")
+    assert stopped is not None
+    assert (stopped["reason"], stopped["detail"]) == ("unknown", "tierd is not running")
     alone = asked("--remote", f"file:{bucket}")
     assert {one["topic"] for one in alone["partitions"]} == {"t"}
 

@@ -161,10 +161,13 @@ def _remote_bytes(remote: RemotePartition | None, tiered: bool) -> int | None:
 def _waiting(partition: Partition, tierer: RemoteStatus | None, has_tier: bool) -> Waiting | None:
     if partition.archived:
         return None
+    return local_waiting(partition, has_tier=has_tier) or (UNKNOWN if tierer is None else tierer.waiting)
+
+
+def local_waiting(partition: Partition, *, has_tier: bool) -> Waiting | None:
+    """Why nothing of the partition is copied, as far as that has nothing to do with the bucket."""
     if partition.log.read_only is not None:
         return Waiting("read-only", partition.log.read_only)
     if not has_tier:
         return NO_BUCKET
-    if not partition.tiered:
-        return NOT_TIERED
-    return UNKNOWN if tierer is None else tierer.waiting
+    return None if partition.tiered else NOT_TIERED

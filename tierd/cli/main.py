@@ -20,6 +20,7 @@ from tierd.cli.client import Refused
 VERBS = {
     "serve": "Run the daemon.",
     "status": "Show where each partition's data lies.",
+    "why": "Say why a segment is not copied, or is still there.",
     "copy": "Copy to the bucket all that may be copied now.",
     "evict": "Drop local segments that the bucket has.",
     "sweep": "Delete from the bucket what nobody needs.",

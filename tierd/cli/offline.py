@@ -31,6 +31,8 @@ from tierd.storage.scan import SegmentScan
 from tierd.tiering.archive.naming import Claimant, names_of
 from tierd.tiering.catalog import Catalog
 
+STOPPED = Waiting("unknown", "tierd is not running")
+
 
 @dataclass(frozen=True, slots=True)
 class LocalSegment:
@@ -268,4 +270,4 @@ def _oldest_uncopied_ms(local: Local | None, copied_to: int | None, log_end: int
 def _waiting(copied_to: int | None, log_end: int | None) -> Waiting | None:
     if log_end is None or (copied_to or 0) >= log_end:
         return None
-    return Waiting("unknown", "tierd is not running")
+    return STOPPED

@@ -3,17 +3,21 @@
 As far as nobody but a daemon can know it, the best is assumed: no transaction is open, all is flushed.
 """
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from tierd.base.errors import CorruptFile, TierdError
 from tierd.base.ids import PartitionId, TopicPartition, Uuid
 from tierd.broker.registry import TopicRow
 from tierd.broker.retention import going
+from tierd.broker.status import NOT_TIERED
 from tierd.cli.offline import (
+    STOPPED,
     Local,
     LocalSegment,
     data_dirs_of,
@@ -34,6 +38,9 @@ from tierd.tiering import ahead
 from tierd.tiering.catalog import Catalog
 from tierd.tiering.losses import Losses
 from tierd.tiering.outlook import Outlook, outlook_of_untiered
+from tierd.tiering.plan import uncopied
+from tierd.tiering.rows import CatalogSegment
+from tierd.tiering.why import document, why_local, why_remote, why_uncopied
 
 _NOBODYS = Uuid(bytes(16))
 """Of a partition of which nobody knows the topic's id: the catalog has nothing under it."""
@@ -183,3 +190,29 @@ def _in_two_tiers(
     for row in catalog.partitions():
         if row.part not in here:
             yield ahead.look_at_released(catalog, row, deleted=row.part.topic_id in deleted)
+
+
+def offline_reasons(left: Offline, name: TopicPartition) -> dict[str, dict[str, Any] | None] | None:
+    """What `tierd why` says of a partition: that nothing happens without a daemon, and what would stand against it
+    beside that. None of one that is not there."""
+    view = next((one for one in left.views if one.name == name), None)
+    if view is None:
+        return None
+    now_ms = time.time_ns() // 1_000_000
+    rows: list[CatalogSegment] = []
+    committed: list[tuple[int, int]] = []
+    if left.catalog is not None:
+        rows = left.catalog.segments(view.id)
+        lost = {loss.segment_id for loss in Losses(left.catalog).of(view.id)}
+        committed = [(one.base, one.next_base) for one in ahead.copies(left.catalog, view, lost)]
+    copied_to = None if left.catalog is None else left.catalog.remote_partition(view.id).copied_to
+    waiting = STOPPED if view.settings.remote_storage_enable else NOT_TIERED
+    some = uncopied(view, copied_to)
+    is_behind = bool(some) or view.log_end > (copied_to or 0)
+    delay_ms = ahead.delay_of(None if left.catalog is None else left.catalog.partition(view.id))
+    answers = {
+        "copy": why_uncopied(view, waiting if is_behind else None, some),
+        "local": why_local(view, committed, now_ms=now_ms, trouble=STOPPED, waiting=waiting),
+        "remote": why_remote(view, rows, now_ms=now_ms, bucket_ms=now_ms, delay_ms=delay_ms, trouble=STOPPED),
+    }
+    return {question: document(why) for question, why in answers.items()}

@@ -11,6 +11,7 @@ from tierd.broker.status import status
 from tierd.daemon.asking_verbs import AskingVerbs
 from tierd.daemon.bucket_verbs import EXITS, BucketVerbs, Silent, unless
 from tierd.daemon.user_verbs import UserVerbs
+from tierd.daemon.why_verb import WhyVerb
 from tierd.storage import ballast
 from tierd.tiering.link import TierLink
 from tierd.tiering.verbs import Outcome, Report, VerbProgress, VerbResult
@@ -33,7 +34,8 @@ class Verbs:
         own |= {"keys": self._keys, "rotate keys": self._rotate}
         users = UserVerbs(self._broker.parts.users, self._broker.parts.audit)
         asking = AskingVerbs(self._broker, self._link, self._tiered)
-        return {**own, **users.handlers(), **BucketVerbs(self._tiered).handlers(), **asking.handlers()}
+        own |= {**asking.handlers(), **WhyVerb(self._broker, self._link, self._tiered).handlers()}
+        return {**own, **users.handlers(), **BucketVerbs(self._tiered).handlers()}
 
     async def _status(self, request: Request, progress: Progress) -> Answer:
         document = await status(self._broker.partitions, self._link)

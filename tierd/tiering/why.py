@@ -3,10 +3,12 @@ bucket; the fact behind it in words. Pure: the decisions are those of `storage.r
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 from tierd.config.units import show_bytes, show_ms
+from tierd.remote.reasons import next_step
 from tierd.remote.view import Waiting
 from tierd.storage.retention import Going, local_going, total_going
 from tierd.storage.view import PartitionView, SegmentView
@@ -25,6 +27,11 @@ class Why:
     start: int | None = None
     stop: int | None = None
     bytes: int | None = None
+
+
+def document(why: Why | None) -> dict[str, Any] | None:
+    """As JSON values, with what to do next."""
+    return None if why is None else {**asdict(why), "next": next_step(why.reason)}
 
 
 def why_uncopied(view: PartitionView, waiting: Waiting | None, uncopied: Sequence[SegmentView]) -> Why | None:

@@ -30,6 +30,8 @@ class TopicFile:
     """None: alive."""
     epoch: int
     """Leader epoch of the writer."""
+    adopted: bool | None = None
+    """Found in a directory that Kafka wrote: what is not set keeps everything. None: an older writer did not say."""
 
 
 TOPIC = Document(TopicFile)

@@ -189,7 +189,7 @@ class Life:
 
     async def _start(self) -> tuple[str, int]:
         self._starting = asyncio.current_task()
-        self.broker, self.link = await assemble(self._opened, recover=False)
+        self.broker, self.link = await assemble(self._opened)
         assert self.link is not None
         assert self.link.pid is not None
         self._watched = os.pidfd_open(self.link.pid)

@@ -19,7 +19,7 @@ class Tierer:
 
 
 def topic(topic_id: Uuid, **config: str) -> TopicState:
-    return TopicState(topic="t", topic_id=topic_id, partitions=1, config=config, created_ms=1)
+    return TopicState(topic="t", topic_id=topic_id, partitions=1, config=config, created_ms=1, adopted=False)
 
 
 def test_what_changes_before_the_start_is_told_with_it() -> None:

@@ -22,12 +22,13 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Making:
-    """One partition that is to be made, begun at 0."""
+    """One partition that is to be made, begun at 0 in *epoch*."""
 
     name: TopicPartition
     topic_id: Uuid
     settings: TopicSettings
-    epoch: int
+    epoch: int | None
+    """None: it is not begun."""
     homes: Sequence[Home]
     """Where, in order of preference."""
 

@@ -38,6 +38,10 @@ async def begin_one(
         first, seed = copied_to, await _seed(partition, tier, patient=over)
     elif logged.forgetful and copied_to is not None and tier is not None:
         await recall(partition, copied_to, tier)
+    if (
+        partition.remote is not None
+    ):  # records were deleted that no copy ever had: their offsets are not given out again
+        first = max(first, partition.remote.log_start or 0)
     gaps = GapJudge(partition, tier)
     await gaps.judge()
     logged.begin(epoch, first, seed, over=over)

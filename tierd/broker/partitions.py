@@ -293,7 +293,7 @@ class Partitions:
 
     def add(self, row: TopicRow) -> Topic:
         """Open an empty topic that the registry has; its partitions come with `making` and `made`."""
-        topic = Topic(row, self.defaults.resolve(row.name, row.config))
+        topic = Topic(row, self.defaults.resolve(row.name, row.config, adopted=row.adopted))
         self._topics[row.name] = topic
         self.generation += 1
         return topic

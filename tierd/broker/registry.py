@@ -186,6 +186,11 @@ class Registry:
                 (json.dumps(dict(config), sort_keys=True), topic_id.raw),
             )
 
+    def made_here(self, topic_id: Uuid) -> None:
+        """It was not found on a disk that Kafka wrote: the registry that knew it was lost."""
+        with self._writing():
+            self._db.execute("UPDATE topics SET adopted = 0 WHERE id = ?", (topic_id.raw,))
+
     def set_partitions(self, topic_id: Uuid, partitions: int) -> None:
         with self._writing():
             self._db.execute("UPDATE topics SET partitions = ? WHERE id = ?", (partitions, topic_id.raw))

@@ -31,6 +31,11 @@ log = logging.getLogger(__name__)
     is_flag=True,
     help="Take the archive from the data directory that has claimed it. Local records outside of it are set aside.",
 )
+@click.option(
+    "--recover",
+    is_flag=True,
+    help="The host that wrote the archive is lost: go on from the bucket alone, with an empty data directory.",
+)
 @click.option("--mode", type=click.Choice((OWN, ARCHIVE)), help="archive: as `tierd archive`.")
 @click.option("--set", "sets", metavar="KEY=VALUE", multiple=True, help="Any setting; may be repeated.")
 def serve(
@@ -42,6 +47,7 @@ def serve(
     remote: str | None,
     lost: tuple[Path, ...],
     take_over: bool,
+    recover: bool,
     mode: str | None,
     sets: tuple[str, ...],
 ) -> int:
@@ -55,12 +61,16 @@ def serve(
     settings = load(given, need_data=True)
     if take_over and settings.remote.url is None:
         raise click.UsageError("--take-over goes with a bucket: --remote URL")
-    if settings.is_archive and (take_over or lost):
+    if recover and settings.remote.url is None:
+        raise click.UsageError("--recover goes with a bucket: --remote URL")
+    if recover and lost:
+        raise click.UsageError("--recover is for when all is lost, --lost DIR for one data directory of several")
+    if settings.is_archive and (take_over or recover or lost):
         raise click.UsageError("an archive is only read: it takes nothing over and has lost nothing")
-    return run(settings, take_over=take_over, lost=lost)
+    return run(settings, take_over=take_over, recover=recover, lost=lost)
 
 
-def run(settings: Settings, *, take_over: bool = False, lost: tuple[Path, ...] = ()) -> int:
+def run(settings: Settings, *, take_over: bool = False, recover: bool = False, lost: tuple[Path, ...] = ()) -> int:
     """Say what the settings mean, then serve until it ends; the exit code."""
     logs.to_stderr(settings.log_level)
     for line in explain(settings):
@@ -69,4 +79,4 @@ def run(settings: Settings, *, take_over: bool = False, lost: tuple[Path, ...] =
         log.warning("%s", line)
     from tierd import daemon  # heavy: everything that runs
 
-    return daemon.run(settings, recover=take_over, lost=[path.absolute() for path in lost])
+    return daemon.run(settings, take_over=take_over, recover=recover, lost=[path.absolute() for path in lost])

@@ -14,10 +14,11 @@ from tierd.broker.broker import Broker
 from tierd.broker.homes import Home
 from tierd.broker.local_tier import LocalLog
 from tierd.broker.partitions import Partitions
+from tierd.broker.recovering import made_here
 from tierd.broker.registry import Registry, settings_for, topic_id_for
 from tierd.config.model import Settings
 from tierd.config.state_files import CATALOG, REGISTRY, SET_ASIDE
-from tierd.daemon import state
+from tierd.daemon import recovery, state
 from tierd.daemon.directories import DataDirectories, open_registry
 from tierd.daemon.group_files import GroupFiles
 from tierd.daemon.identity import identity
@@ -143,9 +144,10 @@ class Opened:
             raise first
 
 
-async def assemble(opened: Opened, *, recover: bool) -> tuple[Broker, TierLink | None]:
+async def assemble(opened: Opened, *, take_over: bool = False, recover: bool = False) -> tuple[Broker, TierLink | None]:
     """Claim the bucket, begin every partition above it, put the broker together. Raises StartRefused."""
     settings, registry, clock = opened.settings, opened.registry, opened.clock
+    recovering = recovery.begin(registry, opened.directories, asked_for=recover)
     partitions = Partitions(
         registry,
         opened.directories,
@@ -156,10 +158,10 @@ async def assemble(opened: Opened, *, recover: bool) -> tuple[Broker, TierLink |
     )
     partitions.load()
     opened.remember()
-    if recover and all(partition.internal for partition in partitions):
+    if take_over and recovering is None and all(partition.internal for partition in partitions):
         raise StartRefused(
-            f"{', '.join(map(str, settings.data_dirs))}: no partition lies there;"
-            " only a copy of a data directory can take its archive over in this release"
+            f"{', '.join(map(str, settings.data_dirs))}: no partition lies there: --take-over is for a copy of a data"
+            " directory; --recover goes on from the bucket alone"
         )
     local_epoch = max((partition.log.leader_epoch for partition in partitions), default=-1)
     if settings.remote.url is None:
@@ -172,23 +174,32 @@ async def assemble(opened: Opened, *, recover: bool) -> tuple[Broker, TierLink |
         topics=_topic_states(partitions),
         local_epoch=local_epoch,
         identity=identity(*state.holder(registry, opened.directories)),
-        recover=recover,
+        recover=take_over or recover,
         registry_epoch=state.last_epoch(registry),
         archive_id=state.archive_id(registry),
         offline=[part for part, _ in partitions.outages],
+        lost_host=recovering is not None,
+        if_silent=not take_over,
     )
     state.remember_remote(registry, settings.remote.url)
     await partitions.changes.settle()  # what the bucket has said of topics counts where they begin
+    if state.last_epoch(registry) is None:
+        await made_here(partitions, (topic.topic_id for topic in report.topics if topic.adopted is False), link)
     if not local.unnoted:  # else the next start must be told of the newer settings again
         state.remember_epoch(registry, report.claim.epoch)
     state.remember_archive(registry, report.archive_id)
     try:
+        if recovering is not None:
+            await recovering.take_topics(partitions, report)
         await partitions.begin(report.claim.epoch, report.remotes, link, waiting=report.waiting, outside=report.outside)
+        broker = _broker(opened, partitions, link)
+        if recovering is not None:
+            await recovering.finish(broker, link)
     except BaseException:
         await link.close()
         raise
     local.begin_waiting()
-    return _broker(opened, partitions, link), link
+    return broker, link
 
 
 async def assemble_archive(opened: Opened) -> tuple[Broker, TierLink]:
@@ -256,6 +267,7 @@ def _topic_states(partitions: Partitions) -> list[TopicState]:
             config=dict(row.config),
             created_ms=row.created_ms,
             deleted_ms=row.deleted_ms,
+            adopted=row.adopted,
         )
         for row in (*live, *partitions.registry.deleted())
     ]

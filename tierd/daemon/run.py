@@ -28,21 +28,22 @@ log = logging.getLogger(__name__)
 _STATUS_S = 5.0
 
 
-def run(settings: Settings, *, recover: bool = False, lost: Sequence[Path] = ()) -> int:
+def run(settings: Settings, *, take_over: bool = False, recover: bool = False, lost: Sequence[Path] = ()) -> int:
     """Serve until SIGTERM or SIGINT; a second one ends without waiting for clients. Gives the exit code.
 
+    *take_over*: from whoever has claimed the bucket. *recover*: nothing is here, all comes from the bucket.
     *lost*: data directories that are gone for good (absolute paths).
 
     Raises StartRefused, and whatever ended a task that must not end: the service manager starts tierd again.
     """
     descriptors.raise_limit()
-    return asyncio.run(_Run(settings, recover, lost).main())
+    return asyncio.run(_Run(settings, take_over, recover, lost).main())
 
 
 class _Run:
-    def __init__(self, settings: Settings, recover: bool, lost: Sequence[Path]) -> None:
+    def __init__(self, settings: Settings, take_over: bool, recover: bool, lost: Sequence[Path]) -> None:
         self._settings = settings
-        self._recover = recover
+        self._take_over, self._recover = take_over, recover
         self._notifier = Notifier()
         self._starting = Starting(self._notifier)
         self._opened = Opened(settings, on_progress=self._starting.told, lost=lost)
@@ -84,7 +85,7 @@ class _Run:
         if self._settings.is_archive:
             broker, link = await assemble_archive(self._opened)
         else:
-            broker, link = await assemble(self._opened, recover=self._recover)
+            broker, link = await assemble(self._opened, take_over=self._take_over, recover=self._recover)
         told = None if self._settings.is_archive else adopted(self._settings)
         if told is not None and any(topic.row.adopted for topic in broker.partitions.topics()):
             log.info("%s", told)

@@ -21,6 +21,7 @@ from tierd.tiering.accepted import AcceptedGaps
 from tierd.tiering.lifecycle import CopyState
 from tierd.tiering.options import TopicState
 from tierd.tiering.rows import (
+    ADOPTED,
     COLUMNS,
     SCHEMA,
     TRANSFORMS,
@@ -50,7 +51,7 @@ class Catalog:
     @classmethod
     def open(cls, path: Path) -> Self:
         """Open or create. Raises DatabaseDamaged, DiskFull, OSError, StartRefused (see `open_database`)."""
-        return cls(open_database(path, (SCHEMA, TRANSFORMS), "catalog"), path)
+        return cls(open_database(path, (SCHEMA, TRANSFORMS, ADOPTED), "catalog"), path)
 
     def close(self) -> None:
         with self._lock:
@@ -270,12 +271,12 @@ class Catalog:
         if old is not None and (old[0] == state or old[0].deleted_ms is not None):
             return old[1]
         with self._commit() as db:
-            db.execute("INSERT OR REPLACE INTO topics VALUES (?, ?, ?, ?, ?, ?, 1)", _topic_row(state))
+            db.execute(f"INSERT OR REPLACE {_INTO_TOPICS}, 1)", _topic_row(state))
         return True
 
     def take_topic(self, state: TopicState) -> None:
         """A topic file of the bucket: kept when the registry has said nothing yet; a tombstone always counts."""
-        insert = "INSERT INTO topics VALUES (?, ?, ?, ?, ?, ?, 0) ON CONFLICT DO "
+        insert = f"INSERT {_INTO_TOPICS}, 0) ON CONFLICT DO "
         with self._commit() as db:
             if state.deleted_ms is None:
                 db.execute(insert + "NOTHING", _topic_row(state))
@@ -285,12 +286,12 @@ class Catalog:
     def adopt_topic(self, state: TopicState) -> None:
         """The bucket's settings are newer than the registry's: they count, and the file is not behind."""
         with self._commit() as db:
-            db.execute("INSERT OR REPLACE INTO topics VALUES (?, ?, ?, ?, ?, ?, 0)", _topic_row(state))
+            db.execute(f"INSERT OR REPLACE {_INTO_TOPICS}, 0)", _topic_row(state))
 
     def topic(self, topic_id: Uuid) -> tuple[TopicState, bool] | None:
         """The topic, and whether its file in the bucket is behind."""
         rows = self._rows(_TOPICS + "WHERE topic_id = ?", (topic_id.raw,))
-        return (_topic(rows[0]), bool(rows[0][6])) if rows else None
+        return (_topic(rows[0]), bool(rows[0][7])) if rows else None
 
     def topics(self, *, dirty: bool = False) -> list[TopicState]:
         return [_topic(row) for row in self._rows(_TOPICS + ("WHERE dirty = 1" if dirty else ""))]
@@ -308,7 +309,11 @@ class Catalog:
             )
 
 
-_TOPICS = "SELECT topic_id, topic, partitions, config, created_ms, deleted_ms, dirty FROM topics "
+_TOPICS = "SELECT topic_id, topic, partitions, config, created_ms, deleted_ms, adopted, dirty FROM topics "
+_INTO_TOPICS = (
+    "INTO topics (topic_id, topic, partitions, config, created_ms, deleted_ms, adopted, dirty)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?"
+)
 
 
 def _key(part: PartitionId) -> tuple[bytes, int]:
@@ -351,7 +356,8 @@ def _partition(row: tuple[Any, ...]) -> CatalogPartition:
 
 def _topic_row(state: TopicState) -> tuple[Any, ...]:
     config = json.dumps(state.config, sort_keys=True)
-    return state.topic_id.raw, state.topic, state.partitions, config, state.created_ms, state.deleted_ms
+    times = state.created_ms, state.deleted_ms
+    return state.topic_id.raw, state.topic, state.partitions, config, *times, state.adopted
 
 
 def _topic(row: tuple[Any, ...]) -> TopicState:
@@ -362,4 +368,5 @@ def _topic(row: tuple[Any, ...]) -> TopicState:
         config=json.loads(row[3]),
         created_ms=row[4],
         deleted_ms=row[5],
+        adopted=None if row[6] is None else bool(row[6]),
     )

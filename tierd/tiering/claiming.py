@@ -70,7 +70,8 @@ class Claiming:
     async def begin(self) -> Taken:
         """Raises StartRefused. Returns after *silence_ms* without an answer of the bucket at the latest.
 
-        A take-over raises RemoteUnavailable then: nobody takes over from whom he cannot see.
+        A take-over raises RemoteUnavailable then, for nobody takes over from whom he cannot see; so does a start that
+        has all from the bucket.
         """
         catalog = self._survey.catalog
         if self._request.claimed is not None:
@@ -78,7 +79,7 @@ class Claiming:
         remember_unclaimed(catalog, self._request.identity.incarnation)
         surveying = self._begun(self._until_answered(lambda: self._survey.run(self._request)))
         if not await self._answered(surveying):
-            if self._request.recover:
+            if self._request.recover or self._request.lost_host:
                 await self._give_up(surveying)
             run = new_run(catalog, self._request, (), waiting=unvouched(catalog, self._request))
             return self._go_on_later(run, surveying)

@@ -79,6 +79,8 @@ class TierLink:
         registry_epoch: int | None = None,
         archive_id: Uuid | None = None,
         offline: Iterable[PartitionId] = (),
+        lost_host: bool = False,
+        if_silent: bool = False,
     ) -> OpenReport:
         """Start the tierer and claim the bucket. *local_epoch*: largest of the local checkpoints, -1 without any.
         *offline*: partitions that this run does not append to.
@@ -96,6 +98,8 @@ class TierLink:
             registry_epoch=registry_epoch,
             archive_id=archive_id,
             offline=tuple(offline),
+            lost_host=lost_host,
+            if_silent=if_silent,
         )
         self._beating = asyncio.ensure_future(self.heart.run())
         opened = await self._start_first(self._request)
@@ -135,6 +139,7 @@ class TierLink:
 
     def _take(self, opened: m.Opened) -> None:
         self._claim = opened.claim
+        self._told.bucket_says(opened.topics)
         self._remotes = {remote.id: remote for remote in opened.remotes}
 
     async def _restart(self) -> None:

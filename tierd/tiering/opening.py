@@ -6,7 +6,7 @@ copies -> claim PUT. All of it blocks; `claiming` drives it from the loop and kn
 
 import logging
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -31,6 +31,7 @@ from tierd.tiering.losses import Losses, fault
 from tierd.tiering.options import OpenRequest, TopicState
 from tierd.tiering.rows import CatalogSegment
 from tierd.tiering.settling import settle
+from tierd.tiering.whose import check_empty, check_owner, topic_folders
 
 log = logging.getLogger(__name__)
 
@@ -117,7 +118,7 @@ class Survey:
         check_archive(found, request.archive_id if known is None else Uuid.parse(known), self.bucket.url)
         claims = self._claims()
         newest = claims[-1] if claims else None
-        self._check_owner(newest, request)
+        check_owner(self.bucket, newest, request, self._server_ms)
         if known is None:
             self._take_archive(found, request)
         newer = self._take_topics(request)
@@ -128,17 +129,6 @@ class Survey:
         outside = () if request.claimed is not None else self._outside(request)
         faulty = tuple(one for part in parts for one in part.faulty)
         return Surveyed(tuple(claims), losers, outside, newer, faulty, self._rotten)
-
-    def _check_owner(self, newest: OwnerClaim | None, request: OpenRequest) -> None:
-        if newest is None or not owner.is_foreign(newest, request.identity.holder):
-            return
-        if not request.recover:
-            raise StartRefused(
-                f"{self.bucket.url} is claimed by another data directory: {newest.describe()}; start that one, or"
-                " take the archive over from it with `tierd serve --take-over`: then it must not write any more"
-                " (a directory that is moved by renaming it on its file system stays itself)"
-            )
-        log.warning("the archive is taken over", extra={"url": self.bucket.url, "was claimed by": newest.describe()})
 
     def _outside(self, request: OpenRequest) -> tuple[PartitionId, ...]:
         found = outside(self.catalog, request.views)
@@ -159,7 +149,7 @@ class Survey:
         offered = self.catalog.get(_OFFERED)
         known = request.archive_id is not None  # and it is that one: only the catalog was lost
         if not known and (found is None or str(found.archive_id) != offered):
-            self._check_empty(found, request)
+            check_empty(self.bucket, found, request)
         if found is None:
             found = self._create(offered)
         self.catalog.put(ARCHIVE, str(found.archive_id))
@@ -171,15 +161,6 @@ class Survey:
         return create_archive(
             self.bucket.store, self.bucket.keys, Archive(archive_id=offer, created_ms=self.clock.now_ms())
         )
-
-    def _check_empty(self, found: Archive | None, request: OpenRequest) -> None:
-        if request.views or request.recover:
-            return
-        if found is not None or next(self._topic_folders(), None) is not None:
-            raise StartRefused(
-                f"{self.bucket.url} holds an archive and the data directory is empty:"
-                " check --data and --remote; an archive cannot be taken over by an empty directory in this release"
-            )
 
     def _claims(self) -> list[OwnerClaim]:
         epochs = owner.claimed_epochs(self.bucket.store, self.bucket.keys)
@@ -225,11 +206,13 @@ class Survey:
                 config=dict(file.config),
                 created_ms=file.created_ms,
                 deleted_ms=file.deleted_ms,
+                adopted=file.adopted,
             )
             self.catalog.take_topic(topic)
             here = told.get(topic.topic_id)
             if here is not None and self._is_newer(topic, file.epoch, here, request.registry_epoch):
-                newer.append(replace(here, config=topic.config))
+                adopted = here.adopted if topic.adopted is None else topic.adopted
+                newer.append(replace(here, config=topic.config, adopted=adopted))
         return tuple(newer)
 
     def _topic_file(self, key: TopicFileKey) -> TopicFile | None:
@@ -243,7 +226,9 @@ class Survey:
     def _is_newer(self, there: TopicState, epoch: int, here: TopicState, registry_epoch: int | None) -> bool:
         """A later run than the registry's last one wrote it; or the same one did, but nothing of ours is on its way."""
         known = self.catalog.topic(here.topic_id)
-        if here.deleted_ms is not None or there.deleted_ms is not None or there.config == here.config or known is None:
+        made_here = registry_epoch is None and (here.adopted, there.adopted) == (True, False)  # its registry was lost
+        same = there.config == here.config and not made_here
+        if here.deleted_ms is not None or there.deleted_ms is not None or same or known is None:
             return False
         now, dirty = known
         if now.config != here.config:  # a client has changed them since this run began
@@ -270,7 +255,7 @@ class Survey:
         store, keys = self.bucket.store, self.bucket.keys
         log.info("taking in the whole bucket", extra={"url": self.bucket.url})
         heads = dict(self._all(self._head, list_heads(store, keys)))
-        folders = self._all(lambda folder: list_segments(store, keys, folder), self._topic_folders())
+        folders = self._all(lambda folder: list_segments(store, keys, folder), topic_folders(self.bucket))
         by_part: dict[PartitionId, list[Found]] = {part: [] for part in heads}
         for found in (one for folder in folders for one in folder):
             by_part.setdefault(found.part, []).append(found)
@@ -288,10 +273,6 @@ class Survey:
             self._rotten[part] = str(error)
             return part, None
         return part, None if stored is None else stored.head
-
-    def _topic_folders(self) -> Iterator[str]:
-        folders = self.bucket.store.list_folders(self.bucket.keys.prefix)
-        return (folder for folder in folders if self.bucket.keys.parse_topic_folder(folder) is not None)
 
     def _take_part(
         self,

@@ -61,6 +61,9 @@ class TopicState:
     config: dict[str, str]
     created_ms: int
     deleted_ms: int | None = None
+    adopted: bool | None = None
+    """Whether what is not set for it keeps everything, for it was found in a directory that Kafka wrote; None: nobody
+    says so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +82,10 @@ class OpenRequest:
     """The archive that this registry belongs to, as far as it knows: the catalog that knows it, too, may be lost."""
     offline: tuple[PartitionId, ...] = ()
     """Partitions whose directory cannot be used in this run: nothing is appended to them."""
+    lost_host: bool = False
+    """There is no local log: all that is known of this archive lies in the bucket, which has to answer."""
+    if_silent: bool = False
+    """Taken over only from somebody who has not written there lately."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

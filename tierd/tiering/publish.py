@@ -119,6 +119,7 @@ class Publisher:
                 created_ms=topic.created_ms,
                 deleted_ms=topic.deleted_ms,
                 epoch=self._state.claim.epoch,
+                adopted=topic.adopted,
             ),
         )
         self._state.catalog.topic_written(topic)

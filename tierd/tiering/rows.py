@@ -48,6 +48,10 @@ ALTER TABLE segments ADD COLUMN key_id TEXT;
 CREATE INDEX segments_key ON segments (key_id) WHERE key_id IS NOT NULL;
 """
 
+ADOPTED = """
+ALTER TABLE topics ADD COLUMN adopted INTEGER;
+"""
+
 COLUMNS = (
     "topic_id, partition, base, segment_id, state, next_base, topic, stem, size_bytes, indexes_bytes, manifest_bytes,"
     " log_etag, indexes_etag, log_crc, indexes_crc, layout, largest_timestamp_ms, largest_timestamp_offset,"

@@ -46,9 +46,8 @@ def new_run(
     """
     waiting = tuple(waiting)
     last = catalog.get(_LAST)
-    epoch = owner.next_epoch(
-        [claim.epoch for claim in claims], None if last is None else int(last), [request.local_epoch]
-    )
+    in_logs = [request.local_epoch, *(_copied_epochs(catalog) if request.lost_host else ())]
+    epoch = owner.next_epoch([claim.epoch for claim in claims], None if last is None else int(last), in_logs)
     run = Run(
         epoch=epoch + (_FAR if waiting else 0),
         incarnation=request.identity.incarnation,
@@ -57,6 +56,12 @@ def new_run(
     )
     note_run(catalog, run)
     return run
+
+
+def _copied_epochs(catalog: Catalog) -> list[int]:
+    """The last leader epoch of each partition in the bucket: where no disk says it."""
+    found = (catalog.remote_partition(row.part).leader_epoch for row in catalog.partitions())
+    return [epoch for epoch in found if epoch is not None]
 
 
 def unvouched(catalog: Catalog, request: OpenRequest) -> list[PartitionId]:

@@ -14,16 +14,16 @@ from apscheduler.schedulers.asyncio import AsyncIOScheduler
 
 from tierd.base.clock import Clock
 from tierd.base.disk import Disk
-from tierd.base.errors import CorruptFile, DiskFull, RemoteUnavailable, StartRefused, TierdError
+from tierd.base.errors import CorruptFile, DiskFull, RemoteUnavailable, StartRefused
 from tierd.base.ids import PartitionId, Uuid
 from tierd.config.state_files import SET_ASIDE
 from tierd.remote.errors import RequestRefused
 from tierd.remote.open import Bucket
 from tierd.remote.view import ClaimState, RemoteStatus, Waiting
-from tierd.remote.watched import WatchedStore
 from tierd.storage.disk import PosixDisk
 from tierd.storage.setaside import SetAside
 from tierd.storage.view import PartitionView, Seed
+from tierd.tiering.bucket_look import look_at_bucket
 from tierd.tiering.catalog import Catalog
 from tierd.tiering.claiming import Claiming, Taken
 from tierd.tiering.clockguard import ClockGuard
@@ -42,6 +42,7 @@ from tierd.tiering.rotation import Rotation
 from tierd.tiering.seeds import seed_of
 from tierd.tiering.state import TierState
 from tierd.tiering.sweep import Sweep
+from tierd.tiering.topics_there import topics_there
 from tierd.tiering.verbs import Verbs
 
 log = logging.getLogger(__name__)
@@ -120,7 +121,8 @@ class Tierer:
         if taken.surveyed is not None:  # before anybody hears that offsets are lost
             await self._commit_again(taken.surveyed)
         rows = state.catalog.partitions()
-        topics = tuple(state.catalog.topics()) if taken.surveyed is not None else ()
+        known = topics_there(state.catalog) if request.lost_host else state.catalog.topics()
+        topics = tuple(known) if taken.surveyed is not None else ()
         pending = taken.claim.state is not ClaimState.HELD
         archive_id = state.catalog.get(ARCHIVE)
         return OpenReport(
@@ -156,7 +158,7 @@ class Tierer:
             if view.settings.remote_storage_enable:
                 self._know(view)
         if state.bucket.url.startswith("s3:"):  # what a directory can do is known
-            self._spawn(self._probe())
+            self._spawn(look_at_bucket(self.state))
         self.copying.wake_all()
 
     async def _commit_again(self, surveyed: Surveyed) -> None:
@@ -174,20 +176,6 @@ class Tierer:
             part, segment_id = one.row.remote.part, one.row.remote.segment_id
             if part in self.state.views:
                 losses.note(part, self.state.name_of(part), [one.row], {segment_id: one.why})
-
-    async def _probe(self) -> None:
-        """Say what the server can do; the store itself is told what it must do without."""
-        bucket = self.state.bucket
-        try:
-            report = await self.state.blocking(lambda: _probed(bucket))
-        except TierdError as error:
-            log.warning("the bucket could not be probed: %s", error)
-            return
-        for what, there, otherwise in report:
-            if there:
-                log.info("bucket: %s: yes", what)
-            else:
-                log.warning("bucket: %s: no: %s", what, otherwise)
 
     def _bury(self) -> None:
         """Topics that the broker has though the bucket says they are deleted: its registry is an older one."""
@@ -362,11 +350,3 @@ class Tierer:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._threads.shutdown(wait=False, cancel_futures=True)
         self.state.catalog.close()
-
-
-def _probed(bucket: Bucket) -> list[tuple[str, bool, str]]:
-    """(what, there?, what it means when missing), in a thread."""
-    from tierd.remote.probe import probe  # brings boto3, which a directory does not need
-
-    store = bucket.store.plain if isinstance(bucket.store, WatchedStore) else bucket.store
-    return probe(store, bucket.keys.own_folder).table()

@@ -19,10 +19,17 @@ class Told:
         self._views: dict[PartitionId, PartitionView] = {}
         self._topics: dict[Uuid, TopicState] = {}
         self._behind: set[PartitionId | Uuid] = set()
+        self._adopted: dict[Uuid, bool | None] = {}
+        """What registry or bucket said of topics; none is adopted later on."""
 
     def begin(self, views: Iterable[PartitionView], topics: Iterable[TopicState]) -> None:
         self._views = {view.id: view for view in views}
         self._topics = {topic.topic_id: topic for topic in topics}
+        self.bucket_says(self._topics.values())
+
+    def bucket_says(self, topics: Iterable[TopicState]) -> None:
+        """All topics, as a tierer knows them when it has opened."""
+        self._adopted.update((topic.topic_id, topic.adopted) for topic in topics)
 
     def all_of_it(self) -> tuple[tuple[PartitionView, ...], tuple[TopicState, ...]]:
         """For a tierer that is about to open; what changes from here on is for `catch_up`."""
@@ -43,7 +50,8 @@ class Told:
         self._send_view(view.id)
 
     def topic_changed(self, topic: TopicState) -> None:
-        self._topics[topic.topic_id] = topic
+        adopted = self._adopted.get(topic.topic_id, False)
+        self._topics[topic.topic_id] = replace(topic, adopted=adopted)
         self._send_topic(topic.topic_id)
 
     def topic_deleted(self, topic: str, topic_id: Uuid, partitions: int, deleted_ms: int) -> None:

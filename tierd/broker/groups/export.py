@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 MOST_BYTES = 32 * 1024 * 1024
 """Of one file: more than what all groups may hold in memory comes to."""
-_A_BATCH = 200
+_A_BATCH = 100
 """Offsets that are written at once when they come back."""
 
 Committed = Mapping[tuple[str, int], Commit]

@@ -10,6 +10,8 @@ from tierd.config.model import Remote
 from tierd.remote.file import FileStore
 from tierd.remote.keyring import NO_KEYS, KeyRing
 from tierd.remote.keys import Keys
+from tierd.remote.meter import Meter
+from tierd.remote.metered import MeteredStore
 from tierd.remote.store import ObjectStore
 
 
@@ -48,14 +50,16 @@ def parse_location(url: str) -> Location:
     raise Usage(f"{url!r} is not a bucket: write s3://BUCKET/PREFIX/ or file:DIR")
 
 
-def open_store(url: str, settings: Remote, *, disk: Disk, clock: Clock) -> Bucket:
+def open_store(url: str, settings: Remote, *, disk: Disk, clock: Clock, meter: Meter | None = None) -> Bucket:
     """Nothing is asked of the bucket yet; the first request shows whether it answers. Raises Usage for a bad URL."""
     location = parse_location(url)
     store: ObjectStore
     if location.scheme == "file":
         store = FileStore(Path(location.bucket), disk=disk, clock=clock)
+        if meter is not None:
+            store = MeteredStore(store, meter)
     else:
         from tierd.remote.s3 import S3Options, S3Store  # boto3: a third of a second, for those who need it
 
-        store = S3Store(location.bucket, S3Options.of(settings), clock=clock)
+        store = S3Store(location.bucket, S3Options.of(settings), clock=clock, meter=meter)
     return Bucket(store, Keys(location.prefix), url)

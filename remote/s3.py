@@ -17,10 +17,11 @@ from typing_extensions import Buffer
 from tierd.base.clock import Clock
 from tierd.remote import crc, s3_delete
 from tierd.remote.errors import AccessRefused, Damaged, NotFound, PreconditionFailed, RequestRefused
+from tierd.remote.meter import Meter
 from tierd.remote.ranges import http_range
 from tierd.remote.renewal import Renewal, files_of
 from tierd.remote.retry import Retrier, RetryPolicy
-from tierd.remote.s3_body import S3Body, body_of
+from tierd.remote.s3_body import S3Body, body_of, size_of
 from tierd.remote.s3_client import S3Options, http_headers, make_client
 from tierd.remote.s3_errors import MAPPED, mapped
 from tierd.remote.s3_upload import S3Upload
@@ -55,7 +56,9 @@ class S3Store:
         clock: Clock,
         features: S3Features | None = None,
         policy: RetryPolicy | None = None,
+        meter: Meter | None = None,
     ) -> None:
+        self._meter = meter or Meter()
         self.features = features or S3Features()
         self.requests: Counter[str] = Counter()
         """Requests sent, retries included, by S3's name of the operation."""
@@ -175,6 +178,7 @@ class S3Store:
             raise mapped(key, error) from error
         if len(body) != answer["ContentLength"]:
             raise Damaged(f"{key}: {len(body)} of {answer['ContentLength']} bytes came")
+        self._meter.received("get_object", key, len(body))
         said = crc.from_header(http_headers(answer).get("x-amz-checksum-crc32c"))
         if "Range" not in wanted and said is not None and said != crc.crc32c(body):
             raise Damaged(f"{key}: the bytes that came do not have the stored CRC-32C")
@@ -266,6 +270,7 @@ class S3Store:
     def _once(self, key: str, client: "S3Client", operation: str, params: Mapping[str, Any]) -> Any:
         with self._counting:
             self.requests[operation] += 1
+        self._meter.sent(operation, key, size_of(params.get("Body")))
         try:
             answer = getattr(client, operation)(Bucket=self.bucket, **params)
         except ClientError as error:

@@ -20,6 +20,10 @@ class S3Body:
         self._view = memoryview(data).cast("B")
         self._at = 0
 
+    @property
+    def size_bytes(self) -> int:
+        return len(self._view)
+
     def read(self, size: int = -1) -> memoryview | bytes:
         """The next piece, whatever *size* is; b"" at the end."""
         piece = self._view[self._at : self._at + PIECE_BYTES]
@@ -40,3 +44,10 @@ def body_of(data: Buffer) -> S3Body | bytearray:
     """What to give boto3 as Body."""
     view = memoryview(data)
     return bytearray(view) if view.nbytes <= SMALL_BYTES else S3Body(view)
+
+
+def size_of(body: S3Body | bytearray | None) -> int:
+    """Bytes of what `body_of` gave; 0 of a request without a body."""
+    if body is None:
+        return 0
+    return body.size_bytes if isinstance(body, S3Body) else len(body)

@@ -178,6 +178,15 @@ class Remote(Section):
             "does it.",
         ),
     ] = DAY_MS
+    sweep_versions: Annotated[
+        bool,
+        Setting(
+            "remote.sweep.versions",
+            Switch(),
+            "In a versioned bucket a sweep also deletes for good what tierd has replaced or deleted (`tierd sweep "
+            "--purge-versions` does it once).",
+        ),
+    ] = False
     encryption: Encryption = Encryption()
     refresh_interval_ms: Annotated[
         int,

@@ -57,6 +57,8 @@ class AccessRefused(RemoteUnavailable):
 
     at_once = True
     """False when tries before it may have had an effect."""
+    denied = False
+    """The bucket knows who asks, and does not allow just this: renewed credentials change nothing."""
 
 
 class BucketMissing(RemoteUnavailable):

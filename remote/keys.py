@@ -14,6 +14,8 @@ OFFSET_DIGITS = 20
 EPOCH_DIGITS = 10
 SEQUENCE_DIGITS = 10
 OWN_FOLDER = "tierd/"
+PROBE = "probe-"
+"""Names of what a start writes into that folder to see what the bucket can do begin so; they are deleted at once."""
 
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")

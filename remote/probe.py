@@ -5,11 +5,12 @@ Servers differ (LAYOUT.md); what is missing is printed, worked around where that
 
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tierd.base.errors import RemoteUnavailable, TierdError
 from tierd.remote import crc
 from tierd.remote.errors import AccessRefused, Damaged, NotFound, PreconditionFailed, RequestRefused
+from tierd.remote.keys import PROBE
 from tierd.remote.s3 import S3Features, S3Store
 from tierd.remote.store import ObjectStore
 
@@ -34,6 +35,8 @@ class ProbeReport:
     multipart: bool
     part_checksums: bool
     """CRC-32C of parts and of the whole multipart object."""
+    deletes: bool = True
+    """What was written may be deleted."""
 
     @property
     def one_writer(self) -> bool:
@@ -55,6 +58,7 @@ class ProbeReport:
             ("ranges", self.ranges, "tierd cannot read from this bucket"),
             ("ranges with If-Match", self.range_if_match, "a replaced object is noticed only by its batches' CRCs"),
             ("multipart", self.multipart, "segments above the part size cannot be copied"),
+            ("deletes", self.deletes, "what retention releases stays, and is tried again once a day"),
             ("CRC-32C of parts", self.part_checksums, "parts are guarded by MD5 instead, at more CPU"),
         ]
 
@@ -64,11 +68,12 @@ def probe(store: ObjectStore, folder: str) -> ProbeReport:
 
     Raises RemoteUnavailable (or a subclass) when the bucket does not answer or refuses access.
     """
-    key = f"{folder}probe-{secrets.token_hex(8)}"
+    key = f"{folder}{PROBE}{secrets.token_hex(8)}"
     try:
         report = _run(store, key)
     finally:
-        store.delete([key, key + "-parts", key + "-bad"])
+        outcomes = store.delete([key, key + "-parts", key + "-bad"])
+    report = replace(report, deletes=all(one.refused is None for one in outcomes))
     if isinstance(store, S3Store):
         store.features = S3Features(part_checksums=report.part_checksums)
     return report

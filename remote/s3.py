@@ -15,8 +15,9 @@ from botocore.exceptions import ClientError
 from typing_extensions import Buffer
 
 from tierd.base.clock import Clock
-from tierd.remote import crc, s3_delete
+from tierd.remote import crc, s3_delete, s3_facts, s3_versions
 from tierd.remote.errors import AccessRefused, Damaged, NotFound, PreconditionFailed, RequestRefused
+from tierd.remote.facts import BucketFacts
 from tierd.remote.meter import Meter
 from tierd.remote.ranges import http_range
 from tierd.remote.renewal import Renewal, files_of
@@ -27,6 +28,7 @@ from tierd.remote.s3_errors import MAPPED, mapped
 from tierd.remote.s3_upload import S3Upload
 from tierd.remote.server_clock import ServerClock
 from tierd.remote.store import PART_BYTES, DeleteOutcome, ObjectInfo, UploadInfo
+from tierd.remote.versions import Version
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -216,6 +218,20 @@ class S3Store:
 
     def delete(self, keys: Sequence[str]) -> tuple[DeleteOutcome, ...]:
         return s3_delete.delete(self, self._retrier, keys)
+
+    def facts(self) -> BucketFacts:
+        """See `facts.FactStore`."""
+        return s3_facts.facts(self)
+
+    def keeps_versions(self) -> bool:
+        """See `versions.VersionedStore`, as of the next two."""
+        return bool(self.retried("", self.client.get_bucket_versioning).get("Status"))
+
+    def list_versions(self, prefix: str) -> Iterator[tuple[Version, ...]]:
+        return s3_versions.list_versions(self, prefix)
+
+    def delete_versions(self, targets: Sequence[tuple[str, str]]) -> tuple[DeleteOutcome, ...]:
+        return s3_delete.delete_versions(self, self._retrier, targets)
 
     def list_uploads(self, prefix: str) -> Iterator[UploadInfo]:
         more: dict[str, Any] = {}

@@ -73,7 +73,9 @@ def _by_code(key: str, code: str, message: str) -> TierdError | None:
         return PreconditionFailed(key, f"the condition does not hold: {message}")
     text = f"{key}: {code}: {message}"
     if code in _NO_ACCESS:
-        return AccessRefused(f"{text}; check credentials, permissions and the clock")
+        refused = AccessRefused(f"{text}; check credentials, permissions and the clock")
+        refused.denied = code == "AccessDenied"
+        return refused
     if code in _THROTTLED:
         return Throttled(text)
     if code in _DAMAGED:

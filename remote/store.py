@@ -39,6 +39,8 @@ class DeleteOutcome:
     key: str
     refused: str | None
     """Why it stays (code and message: denied, locked), or None."""
+    until_ms: int | None = None
+    """Until when it is locked, where the bucket says so."""
 
 
 @dataclass(frozen=True, slots=True)

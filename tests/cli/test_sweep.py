@@ -14,19 +14,28 @@ ORPHAN = {
     "bytes": 2048,
     "why": "never committed",
     "refused": None,
+    "until_ms": None,
 }
-STRANGE = {"kind": "unexplained", "keys": ["p/readme"], "bytes": 5, "why": "no key of ours", "refused": None}
+STRANGE = {
+    "kind": "unexplained",
+    "keys": ["p/readme"],
+    "bytes": 5,
+    "why": "no key of ours",
+    "refused": None,
+    "until_ms": None,
+}
 
 
 def answer(code: int = 0, **facts: Any) -> dict[str, Any]:
     result = {"outcome": "done", "detail": "", "found": 2, "deleted": 1, "bytes": 2048, "unexplained": 1}
+    result |= {"versions": None, "version_bytes": 0, "delete_refused": []}
     return {"result": {**result, "leftovers": [STRANGE, ORPHAN], **facts}, "exit": code}
 
 
 def test_it_asks_and_shows(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     with answering(tmp_path / "s", answer()) as asked:
         ended = tierd(capsys, "sweep", "--state", tmp_path / "s")
-    assert asked == [{"do": "sweep", "dry_run": False}]
+    assert asked == [{"do": "sweep", "dry_run": False, "purge": False}]
     assert ended.code == 0
     assert ended.out.splitlines() == [
         "unexplained: p/readme, 5 B: no key of ours",

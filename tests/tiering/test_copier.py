@@ -33,6 +33,7 @@ from tierd.tiering.buffers import PartBuffers
 from tierd.tiering.catalog import Catalog
 from tierd.tiering.copier import Abandoned, Copier, CopierParts, Ownership
 from tierd.tiering.lifecycle import CopyState
+from tierd.tiering.refusals import Refusals
 from tierd.tiering.opening import settle
 from tierd.tiering.snapshots import snapshot_at
 
@@ -252,7 +253,9 @@ def test_a_rotten_segment_is_never_committed(tmp_path: Path, part_bytes: int) ->
     assert len(rows) == len(damages)
     now_ms = bench.clock.now_ms()
     assert deletion.due(bench.catalog, now_ms) == []  # a PUT of theirs may still land
-    deletion.delete_segments(bench.bucket, bench.catalog, deletion.due(bench.catalog, now_ms + 1000), now_ms=now_ms)
+    deletion.delete_segments(
+        bench.bucket, bench.catalog, Refusals(bench.catalog), deletion.due(bench.catalog, now_ms + 1000), now_ms=now_ms
+    )
     assert bench.objects() == set()
     assert list(bench.store.list_uploads("")) == []
     assert bench.catalog.segments(view.id) == []
@@ -337,7 +340,7 @@ def test_a_failure_at_any_request_leaves_nothing_unnamed(tmp_path: Path, part_by
             if bench.catalog.remote_partition(view.id).copied_to is None:
                 bench.copier(view, segment).run()
             rows = deletion.due(bench.catalog, bench.clock.now_ms() + 1000)
-            deletion.delete_segments(bench.bucket, bench.catalog, rows, now_ms=0)
+            deletion.delete_segments(bench.bucket, bench.catalog, Refusals(bench.catalog), rows, now_ms=0)
         setattr(bench.store, when, lambda operation, key: None)
         finished = bench.catalog.segments(view.id)
         assert [row.state for row in finished] == [CopyState.COPY_FINISHED]

@@ -12,6 +12,7 @@ from rich.table import Table
 from tierd.cli.client import NotRunning, ask
 from tierd.cli.offline import offline_status
 from tierd.cli.places import json_option, place_options, settings_at
+from tierd.cli.refused import refused_line
 from tierd.cli.screen import age, print_json, size
 
 COLUMNS = (
@@ -104,6 +105,9 @@ def _notes(document: Mapping[str, Any]) -> Iterator[str]:
     """What no column has room for."""
     for problem in document.get("problems") or ():
         yield f"{problem['where']}: {problem['detail']}"
+    bucket = document.get("bucket") or {"notes": (), "delete_refused": ()}
+    yield from map(refused_line, bucket["delete_refused"])
+    yield from (f"bucket: {note}" for note in bucket["notes"])
     yield from _cleaning(document["partitions"])
     if document.get("set_aside"):
         yield f"{document['set_aside']} damaged files or parts of them were set aside at this start"

@@ -1,9 +1,11 @@
 """What the control socket does for verbs that only ask: `tierd retention --dry-run`. JSON values; nothing changes."""
 
+import asyncio
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
-from tierd.base.errors import TierdError
+from tierd.base.errors import RemoteUnavailable, TierdError
 from tierd.broker.broker import Broker
 from tierd.broker.partition import Partition
 from tierd.broker.retention import going
@@ -15,6 +17,8 @@ from tierd.tiering.outlook import Outlook, outlook_of_untiered
 from tierd.web.control import Handler, Progress, Request
 from tierd.web.control import Outcome as Answer
 
+_ANSWER_S = 5.0
+"""So long status waits for what the tierer knows of the bucket."""
 _A_TURN = 100
 """Partitions looked at before the loop serves others again."""
 
@@ -74,3 +78,15 @@ class AskingVerbs:
         view, now_ms = partition.view(), self._broker.partitions.clock.now_ms()
         leaving = going(view, now_ms, now_ms + within_ms)
         return outlook_of_untiered(view, leaving, now_ms=now_ms, within_ms=within_ms)
+
+
+async def conditions(link: TierLink | None, *, archive: bool) -> dict[str, object] | None:
+    """What is to be said of the bucket as a whole; None when nobody knows."""
+    if link is None or archive or not link.ready:
+        return None
+    try:
+        async with asyncio.timeout(_ANSWER_S):
+            found: m.ConditionsFound = await link.call(m.GetConditions)
+    except (RemoteUnavailable, TimeoutError):
+        return None
+    return {"notes": list(found.notes), "delete_refused": [asdict(one) for one in found.refused]}

@@ -71,8 +71,8 @@ class BucketVerbs:
         return await unless(link.call(make), lambda: link.heart.silence)
 
     async def _sweep(self, request: Request, progress: Progress) -> Answer:
-        dry = bool(request.get("dry_run"))
-        result: SweepResult = (await self._ask(lambda n: m.SweepBucket(n, dry))).result
+        dry, purge = bool(request.get("dry_run")), bool(request.get("purge"))
+        result: SweepResult = (await self._ask(lambda n: m.SweepBucket(n, dry, purge))).result
         return Answer(
             {
                 "outcome": str(result.outcome),
@@ -82,6 +82,9 @@ class BucketVerbs:
                 "bytes": result.bytes,
                 "unexplained": result.unexplained,
                 "leftovers": [_leftover(row) for row in result.rows],
+                "versions": result.versions,
+                "version_bytes": result.version_bytes,
+                "delete_refused": [asdict(one) for one in result.refused],
             },
             EXITS[result.outcome],
         )
@@ -110,4 +113,4 @@ def _gap_rows(found: m.GapsFound) -> Answer:
 
 def _leftover(row: SweptRow) -> dict[str, object]:
     facts = {"kind": row.kind, "keys": list(row.keys), "bytes": row.bytes, "why": row.why}
-    return {**facts, "deleted": row.gone, "refused": row.refused}
+    return {**facts, "deleted": row.gone, "refused": row.refused, "until_ms": row.until_ms}

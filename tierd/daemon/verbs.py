@@ -8,7 +8,7 @@ from typing import Any
 from tierd.base.errors import RemoteUnavailable, Usage
 from tierd.broker.broker import Broker
 from tierd.broker.status import status
-from tierd.daemon.asking_verbs import AskingVerbs
+from tierd.daemon.asking_verbs import AskingVerbs, conditions
 from tierd.daemon.bucket_verbs import EXITS, BucketVerbs, Silent, unless
 from tierd.daemon.user_verbs import UserVerbs
 from tierd.daemon.why_verb import WhyVerb
@@ -39,7 +39,9 @@ class Verbs:
 
     async def _status(self, request: Request, progress: Progress) -> Answer:
         document = await status(self._broker.partitions, self._link)
-        return Answer({**document, "trouble": None if self._link is None else self._link.trouble})
+        bucket = await conditions(self._link, archive=self._broker.settings.is_archive)
+        trouble = None if self._link is None else self._link.trouble
+        return Answer({**document, "trouble": trouble, "bucket": bucket})
 
     async def _copy(self, request: Request, progress: Progress) -> Answer:
         link = self._tiered()

@@ -13,7 +13,8 @@ def handlers(tierer: Callable[[], Tierer]) -> Handlers:
     """By message; *tierer* gives the one that is configured, or raises."""
 
     async def sweep(message: m.SweepBucket) -> m.BucketMessage:
-        return m.Swept(message.call, await tierer().sweep.run(dry=message.dry))
+        result = await tierer().sweep.run(dry=message.dry, purge=message.purge, retry=True)
+        return m.Swept(message.call, result)
 
     async def look_into(message: m.LookInto) -> m.BucketMessage:
         return m.Looking(message.call, tierer().look_into(message.part, message.start, message.stop))

@@ -9,10 +9,11 @@ from tierd.tiering.sweep import SweepResult
 
 @dataclass(frozen=True, slots=True)
 class SweepBucket:
-    """The verb `sweep`; answered by Swept. *dry*: only what would go."""
+    """The verb `sweep`; answered by Swept. *dry*: only what would go. *purge*: old versions, too."""
 
     call: int
     dry: bool
+    purge: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +89,5 @@ class GroupsKept:
 
 
 BucketMessage = (
-    SweepBucket
-    | Swept
-    | LookInto
-    | Looking
-    | GetGaps
-    | AcceptGap
-    | GapsFound
-    | KeepGroups
-    | GetGroups
-    | GroupsKept
+    SweepBucket | Swept | LookInto | Looking | GetGaps | AcceptGap | GapsFound | KeepGroups | GetGroups | GroupsKept
 )

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from tierd.base.ids import PartitionId, Uuid
-from tierd.remote.keys import HeadKey, Keys, ObjectKind, PageKey, SegmentName, SegmentObject
+from tierd.remote.keys import PROBE, HeadKey, Keys, ObjectKind, PageKey, SegmentName, SegmentObject
 from tierd.remote.store import ObjectInfo, UploadInfo
 
 
@@ -26,6 +26,8 @@ class Kind(StrEnum):
     """Goes when it is old enough: a request for it may still be on its way."""
     UNEXPLAINED = "unexplained"
     """Stays."""
+    VERSION = "old version"
+    """In a versioned bucket, of what was deleted or replaced; goes on request only."""
 
 
 GOES = frozenset({Kind.ORPHAN, Kind.UPLOAD, Kind.DELETED})
@@ -104,18 +106,28 @@ def leftovers(
         key = keys.parse(info.key)
         if isinstance(key, SegmentObject):
             stems.setdefault(key.name, _Stem(key.name)).objects[key.kind] = info
+        elif is_probe(keys, info.key):
+            old = guard.old(info.modified_ms)
+            found.append(_left(Kind.ORPHAN if old else Kind.YOUNG, [info], "left of a start's look at the bucket"))
         elif key is None:
             found.append(_left(Kind.UNEXPLAINED, [info], "no key that tierd or Aiven's plugin makes"))
         elif isinstance(key, HeadKey | PageKey):
-            known = holdings.get(PartitionId(key.topic_id, key.partition), _NOTHING)
+            known = holdings.get(PartitionId(key.topic_id, key.partition), NOTHING)
             found += _of_head(info, known, guard)
     for name in sorted(stems):
-        known = holdings.get(PartitionId(name.topic_id, name.partition), _NOTHING)
+        known = holdings.get(PartitionId(name.topic_id, name.partition), NOTHING)
         found += _of_stem(stems[name], known, guard)
     return found
 
 
-_NOTHING = Holdings(live=False)
+NOTHING = Holdings(live=False)
+
+
+def is_probe(keys: Keys, key: str) -> bool:
+    """Whether a start has put it there to see what the bucket can do (`remote.probe`): a denied delete leaves it."""
+    return key.startswith(f"{keys.own_folder}{PROBE}")
+
+
 _GIVEN_UP = "left of a segment whose loss was accepted"
 _ONLY = "it has no manifest, and nothing else is known to have its offsets"
 
@@ -166,7 +178,7 @@ def old_uploads(
         if not isinstance(key, SegmentObject):
             kind, why = Kind.UNEXPLAINED, "an upload of a key that is no segment's"
         else:
-            known = holdings.get(PartitionId(key.name.topic_id, key.name.partition), _NOTHING)
+            known = holdings.get(PartitionId(key.name.topic_id, key.name.partition), NOTHING)
             if key.name.segment_id in known.rows:
                 continue
             if not guard.old(upload.started_ms):

@@ -26,7 +26,11 @@ def handlers(tierer: Callable[[], Tierer]) -> Handlers:
         part, found = message.part, tierer()
         return m.WhyFound(message.call, *reasons(found, part))
 
-    return {m.GetOutlook: outlook, m.GetWhy: why}
+    async def conditions(message: m.GetConditions) -> m.Question:
+        state = tierer().state
+        return m.ConditionsFound(message.call, state.notes, tuple(await state.blocking(state.refusals.known)))
+
+    return {m.GetConditions: conditions, m.GetOutlook: outlook, m.GetWhy: why}
 
 
 def reasons(tierer: Tierer, part: PartitionId) -> tuple[Why | None, Why | None, Why | None]:

@@ -4,6 +4,9 @@ from dataclasses import dataclass
 
 from tierd.base.ids import PartitionId
 from tierd.tiering.outlook import Outlook
+from tierd.tiering.refusals import RefusedDelete
+from tierd.tiering.stored import StoredRow
+from tierd.tiering.usage import UsageRow
 from tierd.tiering.why import Why
 
 
@@ -48,4 +51,19 @@ class WhyFound:
     """Why the oldest in the bucket is there."""
 
 
-Question = GetOutlook | OutlookFound | GetWhy | WhyFound
+@dataclass(frozen=True, slots=True)
+class GetConditions:
+    """`tierd status`: what is to be said of the bucket as a whole. Answered by ConditionsFound."""
+
+    call: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionsFound:
+    call: int
+    notes: tuple[str, ...]
+    """What is set on the bucket, or missing there, in sentences."""
+    refused: tuple[RefusedDelete, ...]
+
+
+Question = GetOutlook | OutlookFound | GetWhy | WhyFound | GetConditions | ConditionsFound

@@ -325,7 +325,9 @@ class Retention:
             return
         for row in rows:
             state.forget(row.remote.segment_id)
-        gone = await state.blocking(lambda: deletion.delete_segments(state.bucket, state.catalog, rows, now_ms=now_ms))
+        gone = await state.blocking(
+            lambda: deletion.delete_segments(state.bucket, state.catalog, state.refusals, rows, now_ms=now_ms)
+        )
         log.info("remote segments deleted", extra={"partition": state.name_of(part), "segments": gone})
         state.tell(part)
 

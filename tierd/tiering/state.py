@@ -20,6 +20,7 @@ from tierd.tiering.clockguard import ClockGuard
 from tierd.tiering.losses import Losses
 from tierd.tiering.options import TiererOptions
 from tierd.tiering.ports import LocalTier
+from tierd.tiering.refusals import Refusals
 from tierd.tiering.runs import Run
 
 log = logging.getLogger(__name__)
@@ -53,6 +54,12 @@ class TierState:
     """Partitions whose head in the bucket does not parse, and why."""
     owned_ms: int | None = None
     """Monotonic time at which the last LIST began that showed the bucket as ours."""
+    refusals: Refusals = field(init=False)
+    notes: tuple[str, ...] = ()
+    """What the start has found set on the bucket, or missing there, in sentences."""
+
+    def __post_init__(self) -> None:
+        self.refusals = Refusals(self.catalog)
 
     async def blocking(self, work: Callable[[], Result]) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self.threads, work)

@@ -6,22 +6,30 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
+from typing import TypeVar
 
 from tierd.base.errors import CorruptFile, RemoteUnavailable
 from tierd.base.ids import PartitionId, Uuid
+from tierd.remote.errors import AccessRefused, RequestRefused
 from tierd.remote.heads import read_head
 from tierd.remote.keys import HeadKey, ObjectKind, PageKey, SegmentObject
 from tierd.remote.store import DeleteOutcome
+from tierd.remote.versions import versioned
 from tierd.remote.view import ClaimState
 from tierd.storage.view import PartitionView
 from tierd.tiering.lifecycle import CopyState
+from tierd.tiering.old_versions import OldVersions, old_versions
+from tierd.tiering.old_versions import purge as purge_versions
 from tierd.tiering.orphans import GOES, Guard, Holdings, Kind, Leftover, leftovers, old_uploads
+from tierd.tiering.refusals import REFUSED_AGAIN_MS, RefusedDelete
 from tierd.tiering.state import TierState
 from tierd.tiering.verbs import Outcome
 
 log = logging.getLogger(__name__)
 
 _SWEPT_MS = "swept_ms"
+Item = TypeVar("Item")
+
 _BATCH = 300
 """Leftovers in one go: their keys stay below 1,000 a request."""
 NAMED = 1000
@@ -39,6 +47,8 @@ class SweptRow:
     gone: bool
     refused: str | None = None
     """Why the bucket does not delete it."""
+    until_ms: int | None = None
+    """Until when it is locked, where the bucket says so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +64,11 @@ class SweepResult:
     bytes: int = 0
     """Of what is gone."""
     unexplained: int = 0
+    versions: int | None = None
+    """Old versions and markers of deletes that the bucket keeps; None: it keeps none, or does not say."""
+    version_bytes: int = 0
+    refused: tuple[RefusedDelete, ...] = ()
+    """Deletes that the bucket refuses, of retention too."""
 
 
 class Sweep:
@@ -71,21 +86,27 @@ class Sweep:
         last, now_ms = state.catalog.get(_SWEPT_MS), state.now_ms()
         if not every_ms or (last is not None and 0 <= now_ms - int(last) < every_ms):
             return
-        result = await self.run(dry=False)
+        result = await self.run(dry=False, purge=state.options.remote.sweep_versions)
         if result.outcome is not Outcome.DONE:
             log.info("the sweep waits: %s", result.detail)
 
-    async def run(self, *, dry: bool) -> SweepResult:
-        """`tierd sweep`. With *dry* nothing is deleted: `gone` is what would be."""
+    async def run(self, *, dry: bool, purge: bool = False, retry: bool = False) -> SweepResult:
+        """`tierd sweep`. With *dry* nothing is deleted: `gone` is what would be.
+
+        *purge*: old versions, too. *retry*: deletes that the bucket has refused are due at once.
+        """
         refused = await self._may_not()
         if refused is not None:
             return refused
         async with self._one:
-            return await self._run(dry=dry)
+            if retry and not dry:
+                await self._state.blocking(self._state.refusals.retry)
+            return await self._run(dry=dry, purge=purge)
 
-    async def _run(self, *, dry: bool) -> SweepResult:
+    async def _run(self, *, dry: bool, purge: bool) -> SweepResult:
         state, views = self._state, dict(self._state.views)
         rows: list[SweptRow] = []
+        old: list[OldVersions] | None = None
         try:
             for batch in _batches(await state.blocking(lambda: self._look(views))):
                 if dry:
@@ -94,15 +115,29 @@ class Sweep:
                     rows += await state.blocking(partial(self._delete, batch))
                 else:
                     return replace(_result(rows), outcome=Outcome.LOST, detail=state.claim.detail)
+            old = await state.blocking(lambda: self._old_versions(views))
+            for some in _batches(old or () if purge else ()):
+                if not dry and not await state.owned():
+                    return replace(_result(rows), outcome=Outcome.LOST, detail=state.claim.detail)
+                rows += await state.blocking(partial(self._purge, some, dry=dry))
         except RemoteUnavailable as error:
             return replace(_result(rows), outcome=Outcome.UNAVAILABLE, detail=str(error))
-        result = _result(rows)
+        return self._end(_result(rows), rows, old, dry=dry)
+
+    def _end(
+        self, result: SweepResult, rows: Sequence[SweptRow], old: Sequence[OldVersions] | None, *, dry: bool
+    ) -> SweepResult:
+        state = self._state
+        if old is not None:
+            versions = sum(len(one.versions) + len(one.markers) for one in old)
+            result = replace(result, versions=versions, version_bytes=sum(one.bytes for one in old))
         if not dry:
+            state.refusals.note_sweep(_refusal(rows, state.now_ms()))
             state.catalog.put(_SWEPT_MS, str(state.now_ms()))
             if result.gone or result.unexplained:
                 facts = {"gone": result.gone, "bytes": result.bytes, "unexplained": result.unexplained}
                 log.info("the bucket was swept", extra=facts)
-        return result
+        return replace(result, refused=tuple(state.refusals.known()))
 
     async def _may_not(self) -> SweepResult | None:
         """Only the newest owner sweeps, and by a clock that can be trusted."""
@@ -127,13 +162,34 @@ class Sweep:
         known = self._holdings((upload.key for upload in uploads), views)
         return found + old_uploads(keys, uploads, known, self._guard())
 
+    def _old_versions(self, views: Mapping[PartitionId, PartitionView]) -> list[OldVersions] | None:
+        """None when the bucket keeps none, or does not say."""
+        keys, store = self._state.bucket.keys, versioned(self._state.bucket.store)
+        try:
+            if store is None or not store.keeps_versions():
+                return None
+            found: list[OldVersions] = []
+            for _, group in groupby(store.list_versions(keys.prefix), lambda one: one[0].key.rpartition("/")[0]):
+                listed = [one for one in group if len(one) > 1 or one[0].marker]
+                holdings = self._holdings((one[0].key for one in listed), views, ask=False)
+                found += old_versions(keys, listed, holdings, self._guard())
+            return found
+        except (AccessRefused, RequestRefused) as error:
+            log.warning("old versions cannot be listed: %s", error)
+            return None
+
+    def _purge(self, batch: Sequence[OldVersions], *, dry: bool) -> list[SweptRow]:
+        store = versioned(self._state.bucket.store)
+        refused = {} if dry or store is None else purge_versions(store, batch)
+        return [_purged(one, refused.get(one.key)) for one in batch]
+
     def _guard(self) -> Guard:
         return Guard(self._state.now_ms(), self._state.options.age_guard_ms)
 
     def _holdings(
-        self, listed: Iterable[str], views: Mapping[PartitionId, PartitionView]
+        self, listed: Iterable[str], views: Mapping[PartitionId, PartitionView], *, ask: bool = True
     ) -> dict[PartitionId, Holdings]:
-        """Of every partition that *listed* keys belong to.
+        """Of every partition that *listed* keys belong to; *ask*: its head says what it names.
 
         The catalog is asked behind the LIST: a copy has its row there before its first byte leaves.
         """
@@ -143,7 +199,8 @@ class Sweep:
             if isinstance(key, SegmentObject):
                 part = PartitionId(key.name.topic_id, key.name.partition)
                 topics[part] = key.name.topic
-                segments.setdefault(part, set()).add(key.name.segment_id)
+                if ask:
+                    segments.setdefault(part, set()).add(key.name.segment_id)
             elif isinstance(key, HeadKey | PageKey):
                 topics[PartitionId(key.topic_id, key.partition)] = key.topic
         return {
@@ -187,10 +244,26 @@ class Sweep:
             if one.upload_id is not None:
                 store.abort_upload(one.keys[0], one.upload_id)
         objects = [one for one in going if one.upload_id is None]
-        refused = _refused(store.delete([one.keys[0] for one in objects if _has_manifest(one)]))
+        manifests = store.delete([one.keys[0] for one in objects if _has_manifest(one)])
+        refused = _refused(manifests)
         ready = [one for one in objects if one.keys[0] not in refused]
         refused |= _refused(store.delete([key for one in ready for key in one.keys if not _is_manifest(key)]))
         return [_done(one, next((refused[key] for key in one.keys if key in refused), None)) for one in batch]
+
+
+def _refusal(rows: Sequence[SweptRow], now_ms: int) -> RefusedDelete | None:
+    """What a sweep could not delete; None when all went."""
+    refused = [row for row in rows if row.refused is not None]
+    if not refused:
+        return None
+    return RefusedDelete(
+        where="the sweep",
+        objects=f"{len(refused)} leftovers",
+        bytes=sum(row.bytes for row in refused),
+        why=refused[0].refused or "",
+        until_ms=max((row.until_ms for row in refused if row.until_ms is not None), default=None),
+        again_ms=now_ms + REFUSED_AGAIN_MS,
+    )
 
 
 def _is_manifest(key: str) -> bool:
@@ -201,18 +274,24 @@ def _has_manifest(one: Leftover) -> bool:
     return _is_manifest(one.keys[0])
 
 
-def _refused(outcomes: Iterable[DeleteOutcome]) -> dict[str, str]:
-    return {one.key: one.refused for one in outcomes if one.refused is not None}
+def _refused(outcomes: Iterable[DeleteOutcome]) -> dict[str, DeleteOutcome]:
+    return {one.key: one for one in outcomes if one.refused is not None}
 
 
-def _done(one: Leftover, refused: str | None) -> SweptRow:
+def _done(one: Leftover, refused: DeleteOutcome | None) -> SweptRow:
     gone = one.kind in GOES and refused is None
     if refused is not None:
-        log.error("the bucket refuses a delete", extra={"key": one.keys[0], "reason": refused})
-    return SweptRow(one.kind.value, one.keys, one.bytes, one.why, gone, refused)
+        log.error("the bucket refuses a delete", extra={"key": one.keys[0], "reason": refused.refused})
+        return SweptRow(one.kind.value, one.keys, one.bytes, one.why, False, refused.refused, refused.until_ms)
+    return SweptRow(one.kind.value, one.keys, one.bytes, one.why, gone)
 
 
-def _batches(found: Sequence[Leftover]) -> Iterator[Sequence[Leftover]]:
+def _purged(one: OldVersions, refused: DeleteOutcome | None) -> SweptRow:
+    row = SweptRow(Kind.VERSION.value, (one.key,), one.bytes, one.why, one.goes and refused is None)
+    return row if refused is None else replace(row, refused=refused.refused, until_ms=refused.until_ms)
+
+
+def _batches(found: Sequence[Item]) -> Iterator[Sequence[Item]]:
     for at in range(0, len(found), _BATCH):
         yield found[at : at + _BATCH]
 

@@ -2,6 +2,7 @@
 
 import datetime
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from broker.client import Client
 from kit.daemon import running
 from kit.kafka import running as kafka_running
+from kit.mixed_group import MixedGroup, static, strangers, up_and_down
 from tierd.wire.api import ApiKey
 from tierd.wire.errors import ErrorCode
 
@@ -25,6 +27,7 @@ SETTINGS = {
     "group.consumer.min.assignment.interval.ms": "0",
     "group.consumer.assignment.interval.ms": "0",
     "group.consumer.assignor.offload.enable": "false",
+    "group.initial.rebalance.delay.ms": "0",
 }
 """Or Kafka would assign later."""
 STARTING = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR)
@@ -176,7 +179,8 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield started.address
 
 
-def told_by(address: str, seeds: range) -> list[list[tuple[Any, ...]]]:
+@contextmanager
+def asking(address: str) -> Iterator[Client]:
     host, port = address.rsplit(":", 1)
     with Client((host, int(port))) as client:
         client.create(TOPIC, PARTITIONS)
@@ -185,10 +189,32 @@ def told_by(address: str, seeds: range) -> list[list[tuple[Any, ...]]]:
             pass
         while client.call(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, **asked).groups[0].error_code in STARTING:
             pass
+        yield client
+
+
+def told_by(address: str, seeds: range) -> list[list[tuple[Any, ...]]]:
+    with asking(address) as client:
         scripts = [Script(client, seed) for seed in seeds]
         for script in scripts:
             script.run()
     return [script.said for script in scripts]
+
+
+def told_of_both_protocols(address: str) -> list[list[tuple[Any, ...]]]:
+    with asking(address) as client:
+        groups = [MixedGroup(client, f"mixed-{n}", TOPIC, PARTITIONS) for n in range(4)]
+        up_and_down(groups[0], eager=True)
+        up_and_down(groups[1], eager=False)
+        static(groups[2])
+        strangers(groups[3])
+    return [group.said for group in groups]
+
+
+def test_a_group_changes_its_protocol_alike(kafka: str, tmp_path: Path) -> None:
+    with running(tmp_path / "data", None) as tierd:
+        ours = told_of_both_protocols(tierd.address)
+        assert tierd.stop() == 0
+    assert ours == told_of_both_protocols(kafka)
 
 
 def test_any_order_is_answered_alike(kafka: str, tmp_path: Path) -> None:

@@ -149,10 +149,10 @@ class Coordinator:
 
     # groups
 
-    def take_over(self, shard: Shard, group_id: str, stored: StoredGroup) -> None:
-        """A group of another protocol goes on as this one, which is written; its members join again."""
+    def take_over(self, shard: Shard, group_id: str, stored: StoredGroup, *, settled: bool) -> None:
+        """A group of another protocol goes on as this one, which is written. Unless *settled* members join again."""
         group = self._stored(shard, group_id, stored)
-        self.act(shard, group, group.start_over(self.now_ms()))
+        self.act(shard, group, [] if settled else group.start_over(self.now_ms()))
 
     def admit(self, shard: Shard, group_id: str, ask: Join) -> Group:
         """The group that *ask* is for, made and written when it is a new one.

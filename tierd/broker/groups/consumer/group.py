@@ -8,6 +8,8 @@ from tierd.wire.errors import ErrorCode
 
 _KNOWS_EPOCHS_FROM = 9
 """OffsetCommit: before, there is no word for an epoch that is over."""
+_OLDER = (ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.ILLEGAL_GENERATION)
+"""What is said of such an epoch, the second to members of the classic protocol."""
 _GROUP_BYTES, _MEMBER_BYTES, _PLACE_BYTES, _TOPIC_BYTES = 2048, 2048, 200, 120
 """What they take in memory, generously; names beside it."""
 
@@ -129,7 +131,7 @@ class ConsumerGroup:
         if member is not None and member.classic is None and version < _KNOWS_EPOCHS_FROM:
             return ErrorCode.UNSUPPORTED_VERSION
         error = self._check(member_id, epoch)
-        if error is ErrorCode.STALE_MEMBER_EPOCH and self._held_since(member_id, epoch, places):
+        if error in _OLDER and self._held_since(member_id, epoch, places):
             return ErrorCode.NONE
         return error
 

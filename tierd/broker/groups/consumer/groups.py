@@ -119,7 +119,7 @@ class ConsumerGroups:
     def _become(self, shard: Shard, group: ConsumerGroup, new: ConsumerState, *, heard: str | None = None) -> None:
         """Raises NotReady, and Refused where a record would be too large; then nothing has changed."""
         if new.is_classic:
-            self._give_back(shard, group, new)
+            self._give_back(shard, group, new, settled=heard is not None and new.epoch == group.state.epoch)
             return
         old = group.state if group.id in shard.consumers else None
         classic = shard.groups.get(group.id)
@@ -133,13 +133,13 @@ class ConsumerGroups:
             self._coordinator.recount(group)
         self.arm(shard, group)
 
-    def _give_back(self, shard: Shard, group: ConsumerGroup, new: ConsumerState) -> None:
-        """Raises as `_become`."""
+    def _give_back(self, shard: Shard, group: ConsumerGroup, new: ConsumerState, *, settled: bool) -> None:
+        """*settled*: a static member has changed its protocol and who reads what stays. Raises as `_become`."""
         stored = given_back(new, group.state.epoch, self._topics.name_of)
         record = encode_group_key(group.id), encode_group(stored, self._coordinator.wall_ms())
         self._write(shard, [*difference(group.id, group.state, None), record])
         self._coordinator.let_go(shard, group)
-        self._coordinator.take_over(shard, group.id, stored)
+        self._coordinator.take_over(shard, group.id, stored, settled=settled)
         log.info("group is a classic one again", extra={"group": group.id, "members": len(stored.members)})
 
     def _write(self, shard: Shard, rows: list[Row]) -> None:

@@ -6,9 +6,11 @@ group again.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from tierd.base.ids import Uuid
 from tierd.broker.groups.consumer.model import Classic, ConsumerMember, ConsumerState, Layouts, Places, Refused
+from tierd.broker.groups.consumer.rules import topics_hash
 from tierd.broker.groups.embedded import (
     CONSUMER,
     NotUnderstood,
@@ -36,7 +38,8 @@ def taken_along(group: Group, layouts: Layouts) -> ConsumerState:
         raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group.id} can not be taken along: {error}") from error
     epoch = group.generation
     target = {member.id: member.assigned for member in members.values()}
-    return ConsumerState(epoch=epoch, assignment_epoch=epoch, members=members, target=target)
+    state = ConsumerState(epoch=epoch, assignment_epoch=epoch, members=members, target=target)
+    return replace(state, topics_hash=topics_hash(state, layouts))
 
 
 def _taken(member: Member, group: Group, layouts: Layouts) -> ConsumerMember:

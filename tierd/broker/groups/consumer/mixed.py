@@ -36,21 +36,22 @@ class MixedGroups:
         self._topics = topics
 
     def join(self, shard: Shard, group_id: str, ask: Join, sees: Callable[[str], bool]) -> JoinAnswer | None:
-        """None: the group is a classic one now, ask that. Raises NotReady, NoRoom."""
+        """None: the group is a classic one now and begins a generation, ask that. Raises NotReady, NoRoom."""
         group = shard.consumers[group_id]
-        if not ask.member_id and ask.instance_id is None and ask.id_required:
-            return JoinAnswer(error=ErrorCode.MEMBER_ID_REQUIRED, member_id=ask.fresh_id)
         member_id = ask.member_id or ask.fresh_id
         shared = set(common(group.state, but=member_id))
         speaks = {name for name, _ in ask.protocols}
         if ask.protocol_type != CONSUMER or (shared and shared.isdisjoint(speaks)):
             return JoinAnswer(error=ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id=ask.member_id)
+        if not ask.member_id and ask.instance_id is None and ask.id_required:
+            return JoinAnswer(error=ErrorCode.MEMBER_ID_REQUIRED, member_id=ask.fresh_id)
         try:
             heard = self._groups.hear(shard, group, self._beat(group.state, ask, member_id), sees)
         except (Refused, NotUnderstood) as error:
             code = error.code if isinstance(error, Refused) else ErrorCode.INCONSISTENT_GROUP_PROTOCOL
             return JoinAnswer(error=code, member_id=ask.member_id)
-        if group_id not in shard.consumers:
+        classic = shard.groups.get(group_id)
+        if classic is not None and classic.generation != heard.member.epoch:
             return None
         protocol = ask.protocols[0][0]
         return JoinAnswer(

@@ -11,9 +11,12 @@ from kit.cli import Ended, tierd
 from kit.golden import golden
 from tierd.base.ids import Uuid
 from tierd.broker.registry import Registry
+from tierd.config.state_files import RESTORE
 from tierd.remote.archive_id import Archive, create_archive
 from tierd.remote.open import Bucket
 from tierd.remote.topics import TopicFile, put_topic
+from tierd.storage.disk import PosixDisk
+from tierd.tiering.restore.journal import Asked, End, Journal, keep
 
 PLAIN = Uuid.parse("pysNnPZjQveUrPTnyXRpQQ")
 
@@ -119,3 +122,52 @@ def test_one_that_was_cut_off_goes_on(verb: Verb) -> None:
     assert (ended.code, ended.err) == (0, "")
     assert (verb.to / "enc-0").is_dir()
     assert not list(verb.to.glob("*-delete"))
+
+
+def test_until_a_time(verb: Verb) -> None:
+    """Of what is not cut nothing is said."""
+    rows = json.loads(verb("--dry-run", "--json", "--until", "2000-01-01T00:00:00Z").out)["partitions"]
+    assert [(row["log_end"], row["source_end"], row["torn"]) for row in rows] == [(0, 240, False), (0, 216, False)]
+    ended = verb("--until", "4000000000000", "--dry-run")
+    assert ended.out.splitlines()[0] == "plain-0: offsets 0 to 240 (exclusive), 4 segments, 30.3 KiB"
+    for text in ("yesterday", "2026-07-01T12:00:00"):
+        ended = verb("--until", text)
+        assert (ended.code, "with its zone" in ended.err) == (2, True)
+    assert not verb.to.exists()
+
+
+def test_to_given_offsets(verb: Verb, tmp_path: Path) -> None:
+    file = tmp_path / "offsets.json"
+
+    def told(**rows: int) -> Path:
+        parts = [{"topic": topic, "partition": 0, "offset": offset} for topic, offset in rows.items()]
+        file.write_text(json.dumps({"version": 1, "partitions": parts}))
+        return file
+
+    assert "plain-0 cannot end at 241, the bucket has offsets 0 to 240" in verb("--offsets", told(plain=241)).err
+    assert "nobody-0 is not among what is restored" in verb("--offsets", told(nobody=1)).err
+    assert "say one of them" in verb("--offsets", told(plain=1), "--until", "1").err
+    file.write_text("{}")
+    assert verb("--offsets", file).code == 2
+    ended = verb("--dry-run", "--offsets", told(plain=100, txn=104))
+    assert ended.out.splitlines()[0] == (
+        "plain-0: offsets 0 to 100 (exclusive), 2 segments, 12.3 KiB; the bucket's ends at 240"
+    )
+    assert ended.out.splitlines()[1].endswith("; the bucket's ends at 216, a transaction would be torn")
+    rows = json.loads(verb("--json", "--offsets", file).out)["partitions"]
+    assert rows[0]["log_end"] == 100
+    assert [row["lost"] for row in rows] == [[], []]
+
+
+def test_a_cut_stays_where_the_first_run_has_found_it(verb: Verb) -> None:
+    """The bucket had less then."""
+    verb.state.mkdir()
+    asked = Asked(url=f"file:{verb.bucket}", until_ms=4_000_000_000_000)
+    ends = (End(topic="plain", partition=0, offset=180), End(topic="txn", partition=0, offset=216))
+    keep(PosixDisk(), verb.state / RESTORE, Journal(asked=asked, ends=ends))
+    refused = verb("--until", "1")
+    assert (refused.code, "until 4000000000000 ms, has begun in" in refused.err) == (4, True)
+    ended = verb("--json", "--until", "4000000000000")
+    assert ended.code == 0
+    rows = json.loads(ended.out)["partitions"]
+    assert [(row["log_end"], row["source_end"]) for row in rows] == [(180, 240), (216, 216)]

@@ -1,7 +1,7 @@
 """`tierd restore`: the partition directories of an archive, made again from its bucket. Nothing is written there."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from tierd.base.errors import StartRefused, Usage
 from tierd.base.exits import Exit
 from tierd.broker.registry import Registry, TopicRow
 from tierd.cli.places import dry_run_option, json_option
+from tierd.cli.restore_bounds import asked_for, bounds_of
 from tierd.cli.screen import print_json, size, verb_progress
 from tierd.cli.surveying import survey
 from tierd.config.load import Options, load
@@ -23,7 +24,8 @@ from tierd.storage.dirlock import DirectoryLock
 from tierd.storage.disk import PosixDisk
 from tierd.storage.folders import make_folder
 from tierd.tiering.restore import journal
-from tierd.tiering.restore.journal import Journal
+from tierd.tiering.restore.cutting import Cutting
+from tierd.tiering.restore.journal import Asked, Journal
 from tierd.tiering.restore.partition import Restored
 from tierd.tiering.restore.plan import PartitionPlan, Plan, make_plan
 from tierd.tiering.restore.run import Progress, Restore
@@ -37,6 +39,8 @@ _PATH = click.Path(path_type=Path)
 @click.option("--remote", metavar="URL", help="The bucket: s3://BUCKET/PREFIX/ or file:DIR. It is only read.")
 @click.option("--to", metavar="DIR", type=_PATH, required=True, help="An empty place, to become a data directory.")
 @click.option("--topic", "topics", metavar="NAME", multiple=True, help="Only this topic; may be repeated.")
+@click.option("--until", metavar="TIME", help="End each partition before what is of TIME or later (ISO 8601, or ms).")
+@click.option("--offsets", metavar="FILE", type=_PATH, help="End partitions at the offsets that this JSON file says.")
 @click.option("--state", metavar="DIR", type=_PATH, help="Its state directory; by default <DIR>.tierd.")
 @click.option("-c", "--config", metavar="FILE", type=_PATH, help="tierd.toml.")
 @click.option("--set", "sets", metavar="KEY=VALUE", multiple=True, help="Any setting; may be repeated.")
@@ -46,6 +50,8 @@ def restore(
     remote: str | None,
     to: Path,
     topics: tuple[str, ...],
+    until: str | None,
+    offsets: Path | None,
     state: Path | None,
     config: Path | None,
     sets: tuple[str, ...],
@@ -54,6 +60,9 @@ def restore(
 ) -> int:
     """Make the partition directories of an archive again, bit for bit, as a clean stop leaves them.
 
+    With --until a partition ends before the first batch of which a record has that time or a later one, with --offsets
+    where the file says; lower where a transaction would be torn, in any of the partitions.
+
     Every segment is checked before it gets its name: sizes, CRC-32Cs, each batch, the indexes. One that was cut off
     goes on when the same command is given again. The topics get new ids, for what is restored is another log from now
     on. Exit code 1 when the bucket lacks offsets that it should have; all the others are restored.
@@ -61,9 +70,10 @@ def restore(
     settings = load(Options(config=config, data=(to,), state=state, remote=remote, sets=sets))
     if settings.remote.url is None:
         raise Usage("say which bucket: --remote URL")
-    begun = _begun(settings, settings.data_dirs[0], tuple(sorted(set(topics))))
+    asked = asked_for(settings.remote.url, topics, until, offsets)
+    begun = _begun(settings, settings.data_dirs[0], asked)
     with survey(settings, settings.remote.url) as found:
-        plan = make_plan(found, topics)
+        plan = _cut(make_plan(found, topics), found.bucket, begun)
         if dry_run:
             _show_plan(plan, as_json=as_json)
             return Exit.DONE
@@ -75,23 +85,28 @@ def restore(
     return Exit.FAILED if any(not lost.accepted for one in restored for lost in one.lost) else Exit.DONE
 
 
-def _begun(settings: Settings, to: Path, wanted: tuple[str, ...]) -> Journal:
+def _cut(plan: Plan, bucket: Bucket, begun: Journal) -> Plan:
+    """*plan* with the ends that were asked for."""
+    if not begun.asked.cuts:
+        return plan
+    bounds = bounds_of(plan, begun)
+    return plan.ending(Cutting(bucket, _THREADS).run(plan.partitions, bounds, settled=bool(begun.ends)))
+
+
+def _begun(settings: Settings, to: Path, asked: Asked) -> Journal:
     """The restore that is under way there, or a new one. Raises StartRefused where something else is."""
-    assert settings.remote.url is not None
     file = settings.state_dir / RESTORE
-    kept, fresh = journal.load(file), Journal(url=settings.remote.url, wanted=wanted)
+    kept = journal.load(file)
     there = {path.name for path in to.iterdir()} if to.exists() else set()
     if kept is None:
         if (settings.state_dir / REGISTRY).exists():
             raise StartRefused(f"{settings.state_dir} is a tierd's state directory: say another --to or --state")
         if there - _NOBODYS:
             raise StartRefused(f"{to} is not empty: restore to another place")
-        return fresh
-    if (kept.url, kept.wanted) != (fresh.url, fresh.wanted):
-        what = f"topics {', '.join(kept.wanted)}" if kept.wanted else "all topics"
-        raise StartRefused(
-            f"a restore of {kept.url}, {what}, has begun in {to}: give the same command, or remove {to} and {file}"
-        )
+        return Journal(asked=asked)
+    if kept.asked != asked:
+        what = f"a restore of {kept.asked}, has begun in {to}"
+        raise StartRefused(f"{what}: give the same command, or remove {to} and {file}")
     if names.META_PROPERTIES in there:
         raise StartRefused(f"a broker has used {to} before its restore was whole: restore to another place")
     return kept
@@ -104,6 +119,8 @@ def _restored(settings: Settings, bucket: Bucket, plan: Plan, begun: Journal) ->
     lock = DirectoryLock(to)
     try:
         begun = begun.with_ids(one.topic.topic_id for one in plan.topics)
+        if begun.asked.cuts:
+            begun = replace(begun, ends=plan.ends)
         journal.keep(disk, file, begun)
         with verb_progress("restore") as show:
             made = Restore(bucket, disk, to, plan, begun, _THREADS, _shown(show)).run()
@@ -163,6 +180,8 @@ def _planned(one: PartitionPlan) -> dict[str, Any]:
         "partition": one.name.partition,
         "log_start": one.log_start,
         "log_end": one.log_end,
+        "source_end": one.source_end,
+        "torn": one.torn,
         "segments": len(one.segments),
         "bytes": one.size_bytes,
     }
@@ -179,7 +198,9 @@ def _show_plan(plan: Plan, *, as_json: bool) -> None:
         return
     for one in plan.partitions:
         what = f"{len(one.segments)} segments, {size(one.size_bytes)}"
-        click.echo(f"{one.name}: offsets {one.log_start} to {one.log_end} (exclusive), {what}")
+        why = ", a transaction would be torn" if one.torn else ""
+        cut = f"; the bucket's ends at {one.source_end}{why}" if one.is_cut else ""
+        click.echo(f"{one.name}: offsets {one.log_start} to {one.log_end} (exclusive), {what}{cut}")
     click.echo(f"would be restored: {_total(plan)}")
 
 

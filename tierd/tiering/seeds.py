@@ -27,15 +27,16 @@ def seed_of(bucket: Bucket, segments: Sequence[RemoteSegment]) -> Seed:
         return Seed(snapshot=encode_snapshot([]), leader_epochs=encode_epochs([]))
     last = with_objects[-1]
     try:
-        return _read(bucket, last)
+        return read_seed(bucket, last)
     except (NotFound, RequestRefused, CorruptFile) as error:
         facts = {"topic": last.topic, "partition": last.part.partition, "why": str(error)}
         log.error("what the bucket knew of earlier producers is lost", extra=facts)
         return Seed(snapshot=encode_snapshot([]), leader_epochs=encode_epochs(_epochs(with_objects)))
 
 
-def _read(bucket: Bucket, last: RemoteSegment) -> Seed:
-    """Raises CorruptFile when it does not parse, KeyMissing, and what the store raises."""
+def read_seed(bucket: Bucket, last: RemoteSegment) -> Seed:
+    """What *last*, which has objects, carries of its end. Raises CorruptFile when it does not parse, KeyMissing, and
+    what the store raises."""
     snapshot, epochs = last.layout.producer_snapshot, last.layout.leader_epoch
     raw = bucket.store.get(last.indexes_key, snapshot.start, epochs.stop)
     if len(raw) != epochs.stop - snapshot.start:

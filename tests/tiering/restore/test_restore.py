@@ -12,7 +12,7 @@ from kit.aiven import KEYS, VARIANTS, recorded_bucket, recorded_ring
 from kit.clock import FakeClock
 from kit.failing_disk import FailingDisk
 from kit.golden import golden
-from kit.restoring import Restoring, files
+from kit.restoring import Dying, Restoring, files
 from kit.tierer_bench import KEYS as OURS
 from kit.tierer_bench import Bench, drive, who
 from kit.verifying import flip, replaced
@@ -27,9 +27,8 @@ from tierd.storage.checkpoints import parse_checkpoint
 from tierd.storage.disk import PosixDisk
 from tierd.storage.epochs import parse_epochs
 from tierd.storage.metadata import parse_partition_metadata
-from tierd.tiering.restore.journal import Journal
+from tierd.tiering.restore.journal import Asked, Journal
 from tierd.tiering.restore.partition import Lost
-from tierd.tiering.restore.plan import Overlapping
 
 CHECKPOINTS = {
     names.CLEAN_SHUTDOWN,
@@ -166,19 +165,6 @@ class Small(FailingDisk):
         return 20_000
 
 
-class Dying(FailingDisk):
-    """Fails for good after so many steps."""
-
-    def __init__(self, steps: int) -> None:
-        super().__init__()
-        self.left = steps
-
-    def check(self, step: str, *paths: Path) -> None:
-        self.left -= 1
-        if self.left < 0:
-            raise OSError(errno.EIO, step)
-
-
 def test_it_may_end_at_any_step(tmp_path: Path) -> None:
     """And whatever it had made is gone on from."""
     restoring, _ = recorded(tmp_path)
@@ -204,7 +190,7 @@ def test_it_may_end_at_any_step(tmp_path: Path) -> None:
 def test_another_topic_of_the_name_is_not_taken_for_it(tmp_path: Path) -> None:
     restoring, _ = recorded(tmp_path)
     restoring()
-    restoring.journal = Journal(url=restoring.bucket.url)
+    restoring.journal = Journal(asked=Asked(url=restoring.bucket.url))
     with pytest.raises(StartRefused, match="of another topic"):
         restoring()
 
@@ -231,17 +217,6 @@ def test_only_what_is_asked_for(tmp_path: Path) -> None:
         restoring.plan("plane")
     with pytest.raises(Usage, match="holds nothing that can be restored"):
         Restoring(Bucket(MemoryStore(FakeClock()), KEYS, "memory:"), tmp_path).plan()
-
-
-def test_segments_that_overlap_are_refused(tmp_path: Path) -> None:
-    """As replicas leave them that close theirs at other offsets."""
-    restoring, store = recorded(tmp_path)
-    manifest = keys(store, 0)[".rsm-manifest"]
-    longer = json.loads(store.get(manifest))
-    longer["remoteLogSegmentMetadata"]["endOffset"] = 80
-    replaced(store, manifest, lambda _: json.dumps(longer).encode())
-    with pytest.raises(Overlapping, match="leave plain out"):
-        restoring.plan()
 
 
 def test_what_tierd_wrote(tmp_path: Path) -> None:

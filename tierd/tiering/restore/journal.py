@@ -19,11 +19,41 @@ class NewId:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Journal:
+class End:
+    """A partition is to end at *offset*."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What somebody wants; another run of the same restore wants the same."""
+
     url: str
     wanted: tuple[str, ...] = ()
     """The topics that were asked for by name; none: all."""
+    until_ms: int | None = None
+    ends: tuple[End, ...] = ()
+    """By topic and partition; those of others are where the bucket's are."""
+
+    @property
+    def cuts(self) -> bool:
+        return self.until_ms is not None or bool(self.ends)
+
+    def __str__(self) -> str:
+        what = f"topics {', '.join(self.wanted)}" if self.wanted else "all topics"
+        until = "" if self.until_ms is None else f", until {self.until_ms} ms"
+        return f"{self.url}, {what}{until}{', to given offsets' if self.ends else ''}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Journal:
+    asked: Asked
     topics: tuple[NewId, ...] = ()
+    ends: tuple[End, ...] = ()
+    """Of all partitions, when they are cut: the bucket may have more at the next run, and that must not move them."""
 
     def new_id(self, source: Uuid) -> Uuid:
         return next(one.topic_id for one in self.topics if one.source == source)

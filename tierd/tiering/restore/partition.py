@@ -75,8 +75,8 @@ class Folder:
 
     def finish(self, disk: Disk) -> None:
         """Give it its name, durably. Raises DiskFull, OSError."""
-        ends = [one.next_base for one in self.plan.segments if one.base not in self.failed]
-        bases = [one.base for one in self.plan.segments if one.base not in self.failed]
+        ends = [one.stop for one in self.plan.pieces if one.base not in self.failed]
+        bases = [one.base for one in self.plan.pieces if one.base not in self.failed]
         if not bases or _end(self.path, bases[-1]) != self.plan.log_end:
             # What is written next must not get offsets that records had which are no more.
             bases.append(self.plan.log_end)
@@ -118,8 +118,8 @@ class Folder:
 
     def _lost(self, sizes: Mapping[int, int], end: int, accepted: Sequence[Gap]) -> list[Lost]:
         found, at = [], self.plan.log_start
-        here = [one for one in self.plan.segments if one.base in sizes]
-        for base, next_base in [*((one.base, one.next_base) for one in here), (end, end)]:
+        here = [one for one in self.plan.pieces if one.base in sizes]
+        for base, next_base in [*((one.base, one.stop) for one in here), (end, end)]:
             if at < base:
                 reasons = [why for where, why in sorted(self.failed.items()) if at <= where < base]
                 known = not holes([(gap.start, gap.stop) for gap in accepted], at, base)

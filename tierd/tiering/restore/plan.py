@@ -1,22 +1,22 @@
 """What a restore will make: topics, partitions and segments, as every reader of the bucket sees them."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from itertools import pairwise
 
-from tierd.base.errors import TierdError, Usage
+from tierd.base.errors import CorruptFile, Usage
 from tierd.base.ids import PartitionId, TopicPartition
+from tierd.remote.errors import NotFound
 from tierd.remote.manifest import EpochStart
+from tierd.remote.open import Bucket
 from tierd.remote.view import ArchivedTopic
 from tierd.storage.names import is_topic
 from tierd.tiering.archive.survey import Survey
 from tierd.tiering.lifecycle import CopyState
+from tierd.tiering.restore.journal import End
+from tierd.tiering.restore.pieces import Piece, piece_below, whole
 from tierd.tiering.segments import RemoteSegment
-
-
-class Overlapping(TierdError):
-    """Replicas closed their segments at other offsets, and both are in the bucket: no such directory has ever been."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,13 +30,37 @@ class PartitionPlan:
     log_start: int
     log_end: int
     epochs: tuple[EpochStart, ...]
-    segments: tuple[RemoteSegment, ...]
+    pieces: tuple[Piece, ...]
     """Ascending; those of 0 bytes have no objects."""
+    source_end: int
+    """Where the bucket's log ends."""
+    torn: bool = False
+    """It ends lower than was asked for, because a transaction is open there."""
+
+    @property
+    def is_cut(self) -> bool:
+        return self.log_end < self.source_end
+
+    @property
+    def segments(self) -> tuple[RemoteSegment, ...]:
+        return tuple(one.segment for one in self.pieces)
 
     @property
     def size_bytes(self) -> int:
         """Of what comes out of the bucket, as it lies on a disk."""
-        return sum(one.size_bytes + one.indexes_bytes for one in self.segments)
+        return sum(one.size_bytes + one.segment.indexes_bytes for one in self.pieces)
+
+    def cut_at(self, offset: int, position: int | None, *, torn: bool) -> "PartitionPlan":
+        """Without what lies at or above *offset*, which is at *position* of the segment that it falls into."""
+        end = max(offset, self.log_start)
+        pieces = [one for one in self.pieces if one.base < end] if offset > self.log_start else []
+        if pieces and pieces[-1].stop > end:
+            last = pieces.pop()
+            assert position is not None or not last.size_bytes
+            if position:
+                pieces.append(Piece(last.segment, end, position))
+        epochs = tuple(one for one in self.epochs if one.start < end)
+        return replace(self, log_end=end, pieces=tuple(pieces), epochs=epochs, torn=torn)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,11 +84,23 @@ class Plan:
     def size_bytes(self) -> int:
         return sum(one.size_bytes for one in self.partitions)
 
+    @property
+    def ends(self) -> tuple[End, ...]:
+        return tuple(
+            End(topic=one.name.topic, partition=one.name.partition, offset=one.log_end) for one in self.partitions
+        )
+
+    def ending(self, partitions: Iterable[PartitionPlan]) -> "Plan":
+        """With *partitions* in the place of its own of the same sources."""
+        known = {one.source: one for one in partitions}
+        topics = (replace(one, partitions=tuple(known[two.source] for two in one.partitions)) for one in self.topics)
+        return replace(self, topics=tuple(topics))
+
 
 def make_plan(survey: Survey, wanted: Sequence[str]) -> Plan:
     """Of the topics with the names *wanted*, or of all.
 
-    Raises Usage when there is nothing of the kind, Overlapping, WrongBucket, RemoteUnavailable, DiskFull.
+    Raises Usage when there is nothing of the kind, WrongBucket, RemoteUnavailable, KeyMissing, DiskFull.
     """
     found = {topic.name: topic for topic in survey.look().values()}
     url = survey.bucket.url
@@ -91,9 +127,6 @@ def _partitions(survey: Survey, topic: ArchivedTopic) -> Iterator[PartitionPlan]
         part = PartitionId(topic.topic_id, number)
         rows = [row.remote for row in survey.catalog.segments(part, CopyState.COPY_FINISHED)]
         segments = tuple(one for one in rows if one.next_base > shown.log_start)
-        for before, after in pairwise(segments):
-            if after.base < before.next_base:
-                raise Overlapping(f"{before.stem} and {after.stem} overlap: leave {topic.name} out (--topic)")
         yield PartitionPlan(
             source=part,
             source_topic=segments[0].topic if segments else topic.name,
@@ -101,5 +134,21 @@ def _partitions(survey: Survey, topic: ArchivedTopic) -> Iterator[PartitionPlan]
             log_start=shown.log_start,
             log_end=shown.log_end,
             epochs=shown.epochs,
-            segments=segments,
+            pieces=tuple(_pieces(survey.bucket, segments)),
+            source_end=shown.log_end,
         )
+
+
+def _pieces(bucket: Bucket, segments: Sequence[RemoteSegment]) -> Iterator[Piece]:
+    """Replicas close their segments at other offsets, and both may be in the bucket, with the same records where they
+    overlap: the later one has them then."""
+    for before, after in pairwise(segments):
+        if after.base >= before.next_base:
+            yield whole(before)
+            continue
+        try:
+            yield piece_below(bucket, before, after.base)
+        except (NotFound, CorruptFile):  # whoever fetches it says so
+            yield Piece(before, after.base, before.size_bytes)
+    if segments:
+        yield whole(segments[-1])

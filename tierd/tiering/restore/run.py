@@ -21,8 +21,7 @@ from tierd.storage.metadata import encode_clean_shutdown
 from tierd.tiering.restore.journal import Journal
 from tierd.tiering.restore.partition import Folder, Restored
 from tierd.tiering.restore.plan import PartitionPlan, Plan
-from tierd.tiering.restore.segment import fetch_segment, is_whole
-from tierd.tiering.segments import RemoteSegment
+from tierd.tiering.restore.segment import fetch_segment, is_made
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +45,7 @@ class _Turn:
     """One segment of a partition, or (None) the partition's end."""
 
     folder: Folder
-    segment: RemoteSegment | None
+    base: int | None
     work: Future[str | None] | None
 
 
@@ -61,7 +60,7 @@ class Restore:
     journal: Journal
     threads: int
     report: Callable[[Progress], None]
-    _todo: list[tuple[Folder, list[RemoteSegment]]] = field(default_factory=list)
+    _todo: list[tuple[Folder, list[int]]] = field(default_factory=list)
     _segments: int = 0
     _bytes: int = 0
     _done: int = 0
@@ -84,11 +83,11 @@ class Restore:
             there = folder.final.exists()
             if there and topic_id_of(folder.final) != folder.topic_id:
                 raise StartRefused(f"{folder.final} is of another topic that had this name: restore to another place")
-            missing = [] if there else [two for two in one.segments if not is_whole(folder.path, two)]
+            missing = [at for at, two in enumerate(one.pieces) if not there and not is_made(folder.path, two)]
             self._todo.append((folder, missing))
             self._segments += len(missing)
-            self._bytes += sum(two.size_bytes for two in missing)
-            needed += sum(two.size_bytes + two.indexes_bytes for two in missing)
+            self._bytes += sum(one.segments[at].size_bytes for at in missing)
+            needed += sum(one.segments[at].size_bytes + one.segments[at].indexes_bytes for at in missing)
         free = self.disk.free_bytes(self.root)
         if needed and needed + _ROOM_BYTES > free:
             raise DiskFull(f"{self.root} has {free} bytes free, {needed} bytes are to come: make room, or use --topic")
@@ -113,19 +112,19 @@ class Restore:
         for folder, missing in self._todo:
             if not folder.final.exists():
                 self.disk.mkdir(folder.path)
-            for segment in missing:
-                yield _Turn(folder, segment, pool.submit(self._fetch, folder, segment))
+            for at in missing:
+                yield _Turn(folder, folder.plan.pieces[at].base, pool.submit(self._fetch, folder, at))
             yield _Turn(folder, None, None)
 
     def _settle(self, turn: _Turn) -> Iterable[Folder]:
-        if turn.segment is None or turn.work is None:
+        if turn.base is None or turn.work is None:
             return [turn.folder]
         failed = turn.work.result()
         if failed is not None:
-            turn.folder.failed[turn.segment.base] = failed
+            turn.folder.failed[turn.base] = failed
         return []
 
-    def _fetch(self, folder: Folder, segment: RemoteSegment) -> str | None:
+    def _fetch(self, folder: Folder, at: int) -> str | None:
         """Why the bucket does not have it."""
         came = 0
 
@@ -136,11 +135,11 @@ class Restore:
 
         try:
             try:
-                fetch_segment(self.bucket, self.disk, folder.path, segment, count)
+                fetch_segment(self.bucket, self.disk, folder.path, folder.plan.pieces, at, count)
             except CorruptFile as error:  # it may have been damaged on the way
                 log.warning("a segment is fetched once more: %s", error)
                 self._tell(folder.plan, -came)
-                fetch_segment(self.bucket, self.disk, folder.path, segment, count)
+                fetch_segment(self.bucket, self.disk, folder.path, folder.plan.pieces, at, count)
         except (NotFound, CorruptFile) as error:
             return str(error)
         self._tell(folder.plan, 0, done=1)

@@ -1,6 +1,6 @@
 """One segment out of the bucket into the files that it was made of; the `.log` gets its name last. Blocking."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from tierd.base.disk import Disk
@@ -11,6 +11,8 @@ from tierd.remote.indexes import IndexFiles
 from tierd.remote.manifest import Manifest
 from tierd.remote.open import Bucket
 from tierd.storage.names import TMP, Suffix, log_file, segment_file
+from tierd.tiering.restore.cutoff import cut_off
+from tierd.tiering.restore.pieces import Piece, producers_before
 from tierd.tiering.segments import RemoteSegment
 from tierd.tiering.verify.content import check_content
 from tierd.tiering.verify.look import read_manifest
@@ -18,22 +20,24 @@ from tierd.tiering.verify.segment import LogStream, index_files, other_crc, told
 from tierd.tiering.verify.verdicts import Verdict
 
 
-def is_whole(folder: Path, segment: RemoteSegment) -> bool:
+def is_made(folder: Path, piece: Piece) -> bool:
     """Whether an earlier run has made it: the `.log` has its name after all has been checked and is on the disk."""
-    path = folder / log_file(segment.base)
-    return path.exists() and path.stat().st_size == segment.size_bytes
+    path = folder / log_file(piece.base)
+    return path.exists() and path.stat().st_size == piece.size_bytes
 
 
 def fetch_segment(
-    bucket: Bucket, disk: Disk, folder: Path, segment: RemoteSegment, report: Callable[[int], None]
+    bucket: Bucket, disk: Disk, folder: Path, pieces: Sequence[Piece], at: int, report: Callable[[int], None]
 ) -> None:
-    """Make its files in *folder*, on the disk when it returns. *report* gets bytes as they come.
+    """Make the files of piece number *at* in *folder*, on the disk when it returns. *report* gets bytes as they come.
 
     Raises NotFound and CorruptFile when the bucket does not have it whole, KeyMissing, RemoteUnavailable, DiskFull,
     OSError.
     """
+    piece = pieces[at]
+    segment = piece.segment
     if not segment.size_bytes:
-        _put(disk, folder, segment, {Suffix.INDEX: b"", Suffix.TIME_INDEX: b"", Suffix.LOG: b""})
+        _put(disk, folder, piece, {Suffix.INDEX: b"", Suffix.TIME_INDEX: b"", Suffix.LOG: b""})
         return
     manifest, extras = read_manifest(bucket, segment.stem)
     _compare(segment, manifest)
@@ -42,13 +46,16 @@ def fetch_segment(
     _check_crc(segment.indexes_key, crc32c(raw), segment.indexes_crc, extras.indexes_crc)
     files = index_files(raw, manifest, body, segment.indexes_key)
     stream = LogStream(bucket, segment.stem, body)
-    pieces = _written(disk, folder / (log_file(segment.base) + TMP), stream.pieces(), report)
-    findings = check_content(told_of(segment.stem, manifest), pieces, files)
+    path = folder / (log_file(segment.base) + TMP)
+    findings = check_content(told_of(segment.stem, manifest), _written(disk, path, stream.pieces(), report), files)
     for found in findings:
         if found.verdict is Verdict.FAILURE:
             raise CorruptFile(segment.stem, 0, found.reason)
     _check_crc(stream.key, stream.crc, segment.log_crc, extras.log_crc)
-    _put(disk, folder, segment, _contents(files))
+    if piece.is_whole:
+        _put(disk, folder, piece, _contents(files))
+    else:
+        _put(disk, folder, piece, cut_off(disk, path, piece, files, producers_before(bucket, pieces, at)))
 
 
 def _compare(segment: RemoteSegment, manifest: Manifest) -> None:
@@ -92,14 +99,14 @@ def _contents(files: IndexFiles) -> dict[Suffix, bytes]:
     return found
 
 
-def _put(disk: Disk, folder: Path, segment: RemoteSegment, contents: dict[Suffix, bytes]) -> None:
+def _put(disk: Disk, folder: Path, piece: Piece, contents: dict[Suffix, bytes]) -> None:
     """*contents* under their names, then the `.log`, which is there already unless it is one of them."""
-    names = {suffix: _name(segment, suffix) for suffix in (*contents, Suffix.LOG)}
+    names = {suffix: _name(piece, suffix) for suffix in (*contents, Suffix.LOG)}
     for suffix, raw in contents.items():
         disk.write_new(folder / (names[suffix] + TMP), raw)
         disk.fsync_file(folder / (names[suffix] + TMP))
-    if segment.append_ms > 0:  # what retention goes by where records have no time
-        disk.set_mtime(folder / (names[Suffix.LOG] + TMP), segment.append_ms)
+    if piece.segment.append_ms > 0:  # what retention goes by where records have no time
+        disk.set_mtime(folder / (names[Suffix.LOG] + TMP), piece.segment.append_ms)
     for suffix in names:
         if suffix is not Suffix.LOG:
             disk.replace(folder / (names[suffix] + TMP), folder / names[suffix])
@@ -108,6 +115,6 @@ def _put(disk: Disk, folder: Path, segment: RemoteSegment, contents: dict[Suffix
     disk.fsync_dir(folder)
 
 
-def _name(segment: RemoteSegment, suffix: Suffix) -> str:
-    """A snapshot is named by the segment's end."""
-    return segment_file(segment.next_base if suffix is Suffix.SNAPSHOT else segment.base, suffix)
+def _name(piece: Piece, suffix: Suffix) -> str:
+    """A snapshot is named by the end."""
+    return segment_file(piece.stop if suffix is Suffix.SNAPSHOT else piece.base, suffix)

@@ -1,6 +1,6 @@
 """A store that has no requests, a directory, metered as if it were S3: each call counts as the request it would be."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from typing_extensions import Buffer
@@ -9,6 +9,7 @@ from tierd.remote.meter import Meter
 from tierd.remote.store import PART_BYTES, DeleteOutcome, ObjectInfo, ObjectStore, Upload, UploadInfo
 
 Item = TypeVar("Item")
+Result = TypeVar("Result")
 _PAGE = 1000
 """Keys that one request lists or deletes."""
 
@@ -67,6 +68,20 @@ class MeteredStore:
         body = self.plain.get(key, start, stop, if_match=if_match)
         self._meter.received("GetObject", key, len(body))
         return body
+
+    def pieces(
+        self, key: str, start: int, stop: int, use: Callable[[Iterator[bytes]], Result], *, if_match: str | None = None
+    ) -> Result:
+        def metered(pieces: Iterator[bytes]) -> Result:
+            self._meter.sent("GetObject", key)
+            return use(self._received(key, pieces))
+
+        return self.plain.pieces(key, start, stop, metered, if_match=if_match)
+
+    def _received(self, key: str, pieces: Iterator[bytes]) -> Iterator[bytes]:
+        for piece in pieces:
+            self._meter.received("GetObject", key, len(piece))
+            yield piece
 
     def get_with_info(self, key: str) -> tuple[ObjectInfo, bytes]:
         self._meter.sent("GetObject", key)

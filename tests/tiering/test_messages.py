@@ -38,7 +38,9 @@ from tierd.tiering import questions as q
 from tierd.tiering.gaps import GapRow
 from tierd.tiering.options import Identity, OpenRequest, TiererOptions, TopicState
 from tierd.tiering.outlook import Outlook, OutlookRow
+from tierd.tiering.refusals import RefusedDelete
 from tierd.tiering.sweep import SweepResult, SweptRow
+from tierd.tiering.usage import StoredRow, UsageRow
 from tierd.tiering.verbs import KeyUse, Outcome, VerbProgress, VerbResult, VerbRow
 from tierd.tiering.why import Why
 
@@ -73,9 +75,16 @@ GOES = OutlookRow(tier="local", start=1, stop=2, bytes=3, rule="retention.ms", a
 OUTLOOK = Outlook(
     part=PART, topic="t", log_start=1, log_start_then=2, log_bytes=3, rows=(GOES,), more=4, staying=STAYING
 )
+REFUSED = RefusedDelete(where="t-0", objects="1 segment", bytes=1, why="locked", until_ms=None, again_ms=2)
 QUESTIONS: list[m.Message] = [
     q.GetOutlook(3, 4, "t"),
     q.OutlookFound(3, "why", (OUTLOOK,)),
+    q.GetUsage(3, "2026-12", False),
+    q.UsageFound(3, (UsageRow("2026-12", "t", "PutObject", 1, 2, 3),)),
+    q.GetStored(3),
+    q.StoredFound(3, (StoredRow("t", 1, 2),)),
+    q.GetConditions(3),
+    q.ConditionsFound(3, ("note",), (REFUSED,)),
     q.GetWhy(3, PART),
     q.WhyFound(3, Why(reason="pinned", detail="x", start=1, stop=2, bytes=3), Why(reason="r", detail="d"), None),
 ]

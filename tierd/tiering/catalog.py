@@ -122,6 +122,14 @@ class Catalog:
         )
         return {key_id: (segments, size_bytes) for key_id, segments, size_bytes in self._rows(query)}
 
+    def stored(self) -> list[tuple[str, int, int]]:
+        """By topic: how many segments have objects in the bucket, and the bytes of these."""
+        query = (
+            "SELECT topic, count(*), sum(coalesce(stored_bytes, size_bytes) + indexes_bytes + manifest_bytes)"  # noqa: S608
+            f" FROM segments WHERE state <> {int(CopyState.COPY_STARTED)} AND size_bytes > 0 GROUP BY topic"
+        )
+        return sorted(self._rows(query))
+
     def under_other_keys(self, key_id: str) -> list[CatalogSegment]:
         """Committed segments that are encrypted under another key than this one, by partition."""
         where = f"WHERE key_id IS NOT NULL AND key_id <> ? {_READABLE}ORDER BY topic_id, partition, base"

@@ -17,7 +17,7 @@ from tierd.base.clock import Clock, SystemClock
 from tierd.base.disk import Disk
 from tierd.base.errors import CorruptFile, DiskFull, StartRefused, TierdError
 from tierd.base.ids import PartitionId, Uuid
-from tierd.config.state_files import CACHE, CATALOG, TIERER_LOCK
+from tierd.config.state_files import CACHE, CATALOG, TIERER_LOCK, USAGE
 from tierd.ipc.calls import Calls, Failed, failed
 from tierd.ipc.channel import Channel, ChannelClosed
 from tierd.remote.keyring import load_ring
@@ -34,6 +34,7 @@ from tierd.tiering.options import TiererOptions
 from tierd.tiering.reader import ReaderOptions, RemoteReader
 from tierd.tiering.segments import RemoteReads
 from tierd.tiering.tierer import Tierer
+from tierd.tiering.usage import Usage
 from tierd.tiering.verbs import Outcome, VerbProgress, VerbResult
 
 log = logging.getLogger(__name__)
@@ -82,6 +83,7 @@ class Process:
         self._broker = BrokerCalls(self._channel)
         self._tierer: Tierer | None = None
         self._store: WatchedStore | None = None
+        self._usage: Usage | None = None
         self._stopped = False
         self._reader: RemoteReads | None = None
         self._lock_fd: int | None = None
@@ -153,7 +155,7 @@ class Process:
             m.Ping: self._ping,
             m.Stop: self._stop,
             **bucket_calls.handlers(self._open_tierer),
-            **question_calls.handlers(self._open_tierer),
+            **question_calls.handlers(self._open_tierer, lambda: self._usage),
         }
         try:
             reply = await handlers[type(message)](message)
@@ -185,7 +187,8 @@ class Process:
         ring = load_ring(options.remote.encryption.key_files, options.remote.encryption.active)
         self._lock_fd = await take_lock(options.state_dir / TIERER_LOCK, options.lock_wait_ms, self._clock)
         catalog = open_catalog(options.state_dir / CATALOG)
-        plain = open_store(options.remote.url, options.remote, disk=self._disk, clock=self._clock)
+        self._usage = usage = Usage.begin(options.state_dir / USAGE, self._clock, options.remote.url)
+        plain = open_store(options.remote.url, options.remote, disk=self._disk, clock=self._clock, meter=usage.meter)
         self._store = WatchedStore(plain.store, self._clock)
         bucket = Bucket(self._store, plain.keys, plain.url, ring)
         self._reader = reader = RemoteReader(
@@ -294,6 +297,9 @@ class Process:
         if self._reader is not None:
             reader, self._reader = self._reader, None
             await reader.close()
+        if self._usage is not None:
+            usage, self._usage = self._usage, None
+            await usage.close()
 
     # --- reads in the broker's hands ---------------------------------------------------------------------------------
     def _release(self, read: int) -> None:

@@ -3,19 +3,21 @@
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from tierd.base.errors import Usage
+from tierd.base.errors import TierdError
+from tierd.base.errors import Usage as WrongUsage
 from tierd.base.ids import PartitionId
 from tierd.remote.view import Waiting
 from tierd.tiering import ahead
 from tierd.tiering import questions as m
 from tierd.tiering.tierer import Tierer
+from tierd.tiering.usage import StoredRow, Usage
 from tierd.tiering.why import Why, why_local, why_remote, why_uncopied
 
 Handlers = dict[type, Callable[[Any], Coroutine[Any, Any, m.Question]]]
 
 
-def handlers(tierer: Callable[[], Tierer]) -> Handlers:
-    """By message; *tierer* gives the one that is configured, or raises."""
+def handlers(tierer: Callable[[], Tierer], usage: Callable[[], Usage | None]) -> Handlers:
+    """By message; *tierer* gives the one that is configured, or raises. An archive's process has only a *usage*."""
 
     async def outlook(message: m.GetOutlook) -> m.Question:
         retention = tierer().retention
@@ -30,16 +32,35 @@ def handlers(tierer: Callable[[], Tierer]) -> Handlers:
         state = tierer().state
         return m.ConditionsFound(message.call, state.notes, tuple(await state.blocking(state.refusals.known)))
 
-    return {m.GetConditions: conditions, m.GetOutlook: outlook, m.GetWhy: why}
+    async def used(message: m.GetUsage) -> m.Question:
+        meter = usage()
+        if meter is None:
+            raise TierdError("the tierer is not configured yet")
+        if message.since_start:
+            return m.UsageFound(message.call, tuple(meter.since_start()))
+        return m.UsageFound(message.call, await meter.rows(message.month))
+
+    async def stored(message: m.GetStored) -> m.Question:
+        state = tierer().state
+        rows = await state.blocking(state.catalog.stored)
+        return m.StoredFound(message.call, tuple(StoredRow(*row) for row in rows))
+
+    return {
+        m.GetConditions: conditions,
+        m.GetOutlook: outlook,
+        m.GetWhy: why,
+        m.GetUsage: used,
+        m.GetStored: stored,
+    }
 
 
 def reasons(tierer: Tierer, part: PartitionId) -> tuple[Why | None, Why | None, Why | None]:
     """Why the next segment of *part* is not copied, the oldest local one is on the disk, the oldest remote one in the
-    bucket. Raises Usage when nobody knows the partition."""
+    bucket. Raises WrongUsage when nobody knows the partition."""
     state, catalog, now_ms = tierer.state, tierer.state.catalog, tierer.state.clock.now_ms()
     view, row = state.views.get(part), catalog.partition(part)
     if view is None and row is None:
-        raise Usage("the tierer knows nothing of this partition")
+        raise WrongUsage("the tierer knows nothing of this partition")
     trouble = _trouble(tierer)
     copy = local = None
     if view is not None:

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from tierd.base.ids import PartitionId
 from tierd.tiering.outlook import Outlook
 from tierd.tiering.refusals import RefusedDelete
-from tierd.tiering.stored import StoredRow
-from tierd.tiering.usage import UsageRow
+from tierd.tiering.usage import StoredRow, UsageRow
 from tierd.tiering.why import Why
 
 
@@ -66,4 +65,44 @@ class ConditionsFound:
     refused: tuple[RefusedDelete, ...]
 
 
-Question = GetOutlook | OutlookFound | GetWhy | WhyFound | GetConditions | ConditionsFound
+@dataclass(frozen=True, slots=True)
+class GetUsage:
+    """`tierd cost`: what the bucket was used for in *month* (`2026-12`; None: this one); with *since_start* by this
+    tierer. Answered by UsageFound."""
+
+    call: int
+    month: str | None
+    since_start: bool
+
+
+@dataclass(frozen=True, slots=True)
+class UsageFound:
+    call: int
+    rows: tuple[UsageRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GetStored:
+    """`tierd cost`: what each topic has in the bucket now. Answered by StoredFound."""
+
+    call: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFound:
+    call: int
+    rows: tuple[StoredRow, ...]
+
+
+Question = (
+    GetOutlook
+    | OutlookFound
+    | GetWhy
+    | WhyFound
+    | GetConditions
+    | ConditionsFound
+    | GetUsage
+    | UsageFound
+    | GetStored
+    | StoredFound
+)

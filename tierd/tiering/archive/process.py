@@ -9,7 +9,7 @@ from typing import Any
 
 from tierd.base.errors import TierdError
 from tierd.base.ids import PartitionId
-from tierd.config.state_files import CACHE, CATALOG, TIERER_LOCK
+from tierd.config.state_files import CACHE, CATALOG, TIERER_LOCK, USAGE
 from tierd.ipc.calls import failed
 from tierd.remote.keyring import load_ring
 from tierd.remote.open import Bucket, open_store
@@ -21,6 +21,7 @@ from tierd.tiering.archive.survey import Survey
 from tierd.tiering.catalog import Catalog
 from tierd.tiering.process import Process, open_catalog, reader_options, take_lock
 from tierd.tiering.reader import RemoteReader
+from tierd.tiering.usage import Usage
 
 
 class ArchiveProcess(Process):
@@ -51,7 +52,8 @@ class ArchiveProcess(Process):
         ring = load_ring(options.remote.encryption.key_files)
         self._lock_fd = await take_lock(options.state_dir / TIERER_LOCK, options.lock_wait_ms, self._clock)
         self._catalog = catalog = open_catalog(options.state_dir / CATALOG)
-        plain = open_store(options.remote.url, options.remote, disk=self._disk, clock=self._clock)
+        self._usage = usage = Usage.begin(options.state_dir / USAGE, self._clock, options.remote.url)
+        plain = open_store(options.remote.url, options.remote, disk=self._disk, clock=self._clock, meter=usage.meter)
         self._store = WatchedStore(ReadOnlyStore(plain.store), self._clock)
         bucket = Bucket(self._store, plain.keys, plain.url, ring)
         reading = replace(reader_options(options), pass_gaps=True)

@@ -4,6 +4,7 @@
 Both raise ValueError with a reason in Kafka's words (recorded in produce-cases.jsonl where they name a rule).
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -127,6 +128,30 @@ class Ratio:
         return str(value)
 
     show = text
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """An amount of money, in whatever currency: a number of 0 or more."""
+
+    @property
+    def allowed(self) -> str:
+        return "number, 0 or more"
+
+    def read(self, raw: object) -> float:
+        if isinstance(raw, bool) or not isinstance(raw, int | float | str):
+            raise ValueError("not a number")
+        try:
+            price = float(raw)
+        except ValueError:
+            raise ValueError("not a number") from None
+        if not 0 <= price < math.inf:
+            raise ValueError("must be 0 or more")
+        return price
+
+    def show(self, value: Value) -> str:
+        """Without an exponent: prices are small."""
+        return f"{value:.12f}".rstrip("0").rstrip(".")
 
 
 @dataclass(frozen=True, slots=True)

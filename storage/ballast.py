@@ -39,6 +39,12 @@ def is_full(folder: Path) -> bool:
     return stat.f_bavail * stat.f_frsize < _A_FEW_PAGES or (stat.f_files > 0 and stat.f_favail == 0)
 
 
+def is_scarce(folder: Path) -> bool:
+    """Whether there is so little room that nothing may be written that can do without. Raises OSError."""
+    stat = os.statvfs(folder)
+    return stat.f_bavail * stat.f_frsize < 2 * ballast_bytes(folder)
+
+
 def release(folder: Path) -> bool:
     """Give its room back; whether there was one. Raises OSError."""
     try:
@@ -56,7 +62,7 @@ def look(folder: Path) -> None:
     path = folder / BALLAST
     if free_bytes < size_bytes:
         release(folder)
-    elif free_bytes >= 2 * size_bytes and not path.exists():
+    elif not is_scarce(folder) and not path.exists():
         _make(path, size_bytes)
 
 

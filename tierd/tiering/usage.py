@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Self
 
 from tierd.base.clock import Clock
-from tierd.base.errors import TierdError
+from tierd.base.errors import DiskFull, TierdError
 from tierd.remote.keys import Keys
 from tierd.remote.meter import Meter, Totals, Used, topic_of
 from tierd.remote.open import parse_location
+from tierd.storage import ballast
 from tierd.storage.database import DatabaseDamaged, open_database, set_aside, transaction
 
 log = logging.getLogger(__name__)
@@ -134,6 +135,8 @@ class Usage:
                 self._kept = now
 
     def _write(self, new: Totals) -> None:
+        if ballast.is_scarce(self._path.parent):
+            raise DiskFull("the little room that is left is for what is needed")
         if self._book is None:
             self._book = _open(self._path)
         if new:

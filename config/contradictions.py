@@ -2,33 +2,14 @@
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from tierd.config.encryption import Encryption
 from tierd.config.listeners import Endpoint, Tls
 from tierd.config.model import Settings
 from tierd.config.principal_rules import parse_rules
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """One thing that is wrong: where (dotted path), what was given (None: nothing), and why or what is allowed."""
-
-    path: str
-    given: str | None
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.reason}" if self.given is None else f"{self.path} = {self.given}: {self.reason}"
-
-
-def quoted(given: object) -> str:
-    if isinstance(given, bool):
-        return str(given).lower()
-    if isinstance(given, list | tuple):
-        return "[" + ", ".join(map(quoted, given)) + "]"
-    return str(given) if isinstance(given, int | float) else f'"{given}"'
+from tierd.config.problem import Problem, quoted
+from tierd.config.s3_rules import s3_contradictions
 
 
 def contradictions(settings: Settings) -> Iterator[Problem]:
@@ -49,6 +30,7 @@ def contradictions(settings: Settings) -> Iterator[Problem]:
     yield from _bucket_in_the_way(settings)
     yield from _of_keys(settings.remote.encryption)
     yield from _key_that_is_none(settings.remote.encryption)
+    yield from s3_contradictions(settings.remote.s3)
     defaults = settings.topic_defaults
     for topic in ("", *settings.topics):
         place = f'topics."{topic}"' if topic else "defaults"

@@ -16,10 +16,11 @@ from typing import Any
 from pydantic import ValidationError
 
 from tierd.base.errors import Usage
-from tierd.config.contradictions import Problem, contradictions, quoted
+from tierd.config.contradictions import contradictions
 from tierd.config.listeners import Endpoint
 from tierd.config.model import ARCHIVE, Settings, Where, daemon_settings
 from tierd.config.places import Place, Places, Secret, absolute, absolute_bucket
+from tierd.config.problem import Problem, quoted
 from tierd.config.state_files import ARCHIVE_DATA
 from tierd.config.topic_names import problem as name_problem
 from tierd.config.topic_rules import BY_NAME

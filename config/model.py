@@ -9,17 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
 from tierd.config.access import Access
 from tierd.config.coordination import Groups, Transactions
 from tierd.config.encryption import Encryption
-from tierd.config.kinds import BYTES, MILLIS, Choice, Number, Switch, Text
+from tierd.config.kinds import BYTES, MILLIS, Choice, Number, Switch
 from tierd.config.listeners import Endpoint, Listener
-from tierd.config.places import Address, Bucket, HostPort, Place, Places, Secret
+from tierd.config.places import Address, Bucket, HostPort, Place, Places
 from tierd.config.prices import Prices
 from tierd.config.resolve import TopicDefaults
+from tierd.config.s3 import S3 as S3
 from tierd.config.section import Section, Setting
 from tierd.config.state_files import CONTROL_SOCKET
 from tierd.config.topic import DAY_MS, GIB, HOUR_MS, KIB, MAX_PARTITIONS, MIB
@@ -34,48 +34,6 @@ class Http(Section):
         HostPort | None,
         Setting("http.address", Address(), "Where /health and /metrics are answered; not set: nowhere."),
     ] = None
-
-
-class S3(Section):
-    """How to reach the bucket; whatever is not set comes from the usual AWS places (environment, profile, instance)."""
-
-    endpoint: Annotated[
-        str | None, Setting("remote.s3.endpoint", Text(), "URL of an S3-compatible server; not set: AWS.")
-    ] = None
-    region: Annotated[str | None, Setting("remote.s3.region", Text(), "Region that requests are signed for.")] = None
-    path_style: Annotated[
-        bool | None,
-        Setting(
-            "remote.s3.path.style",
-            Switch(),
-            "Put the bucket in the path instead of the host name; not set: on with an endpoint, off without.",
-        ),
-    ] = None
-    profile: Annotated[str | None, Setting("remote.s3.profile", Text(), "Profile in the AWS configuration files.")] = (
-        None
-    )
-    access_key_id: Annotated[str | None, Setting("remote.s3.access.key.id", Text(), "Access key.")] = None
-    secret_access_key: Annotated[
-        SecretStr | None,
-        Setting(
-            "remote.s3.secret.access.key",
-            Secret(),
-            "Its secret. Only in tierd.toml or the environment, never with --set.",
-        ),
-    ] = None
-    session_token: Annotated[
-        SecretStr | None,
-        Setting(
-            "remote.s3.session.token",
-            Secret(),
-            "Session token. Only in tierd.toml or the environment, never with --set.",
-        ),
-    ] = None
-    ca_bundle: Annotated[Path | None, Setting("remote.s3.ca.bundle", Place(), "Certificates to trust, in PEM.")] = None
-
-    @property
-    def use_path_style(self) -> bool:
-        return self.endpoint is not None if self.path_style is None else self.path_style
 
 
 class Remote(Section):

@@ -1,7 +1,7 @@
 """A boto3 client set up for tierd: our own retries and checksums, no second pass over payloads."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,8 @@ from botocore.config import Config
 
 from tierd.base.errors import Usage
 from tierd.config.model import Remote
+from tierd.config.s3 import NONE
+from tierd.remote.s3_asked import Asked
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -29,10 +31,19 @@ class S3Options:
     path_style: bool = False
     profile: str | None = None
     access_key_id: str | None = None
-    secret_access_key: str | None = None
-    session_token: str | None = None
+    secret_access_key: str | None = field(default=None, repr=False)
+    session_token: str | None = field(default=None, repr=False)
     ca_bundle: Path | None = None
     timeout_ms: int = 30_000
+    requester_pays: bool = False
+    proxy: str | None = None
+    """`none`: no proxy, whatever the environment says."""
+    sse: str = NONE
+    kms_key_id: str | None = None
+    bucket_key: bool = True
+    customer_key_file: Path | None = None
+    classes: Mapping[str, str] = field(default_factory=dict)
+    """Storage class by kind of object: log, indexes, manifest, documents."""
     connections: int = 32
     """Kept open at most; more requests than that at a time open and close their own."""
 
@@ -49,13 +60,21 @@ class S3Options:
             secret_access_key=s3.secret_access_key.get_secret_value() if s3.secret_access_key else None,
             session_token=s3.session_token.get_secret_value() if s3.session_token else None,
             ca_bundle=s3.ca_bundle,
+            requester_pays=s3.requester_pays,
+            proxy=s3.proxy,
+            sse=s3.sse.mode,
+            kms_key_id=s3.sse.kms_key_id,
+            bucket_key=s3.sse.bucket_key,
+            customer_key_file=s3.sse.customer_key_file,
+            classes={kind: name for kind, name in s3.storage_class if name is not None},
             timeout_ms=remote.request_timeout_ms,
             connections=2 * remote.copy_threads + remote.read_threads + _SPARE_CONNECTIONS,
         )
 
 
 def make_client(options: S3Options) -> "S3Client":
-    """Raises Usage when profile or endpoint make no sense. Asks nothing of the bucket."""
+    """Raises Usage when profile, endpoint or the SSE-C key make no sense. Asks nothing of the bucket."""
+    asked = Asked(options)
     timeout_s = options.timeout_ms / 1000
     config = Config(
         signature_version="s3v4",
@@ -67,6 +86,7 @@ def make_client(options: S3Options) -> "S3Client":
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
         tcp_keepalive=True,
+        proxies=_proxies(options.proxy),
         s3={"addressing_style": "path" if options.path_style else "auto", "payload_signing_enabled": False},
     )
     try:
@@ -87,7 +107,15 @@ def make_client(options: S3Options) -> "S3Client":
     except (botocore.exceptions.BotoCoreError, ValueError) as error:
         raise Usage(f"remote.s3: {error}") from error
     client.meta.events.register("before-call.s3.GetObject", _ask_for_checksum)
+    client.meta.events.register("provide-client-params.s3", asked)
     return client
+
+
+def _proxies(proxy: str | None) -> dict[str, str] | None:
+    """None: the environment says; {}: none at all."""
+    if proxy is None:
+        return None
+    return {} if proxy == "none" else {"http": proxy, "https": proxy}
 
 
 def _ask_for_checksum(params: dict[str, Any], **_: object) -> None:

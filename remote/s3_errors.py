@@ -76,6 +76,8 @@ def _by_code(key: str, code: str, message: str) -> TierdError | None:
         refused = AccessRefused(f"{text}; check credentials, permissions and the clock")
         refused.denied = code == "AccessDenied"
         return refused
+    if code.startswith("KMS."):
+        return AccessRefused(f"{text}; check the KMS key of the bucket and who may use it")
     if code in _THROTTLED:
         return Throttled(text)
     if code in _DAMAGED:

@@ -11,12 +11,12 @@ from tierd.broker.sasl.mechanisms import tokens_of
 from tierd.broker.tls.contexts import TlsSide
 from tierd.cli.places import json_option, place_options
 from tierd.cli.screen import print_json
-from tierd.config.contradictions import Problem
 from tierd.config.explain import cautions
 from tierd.config.listeners import Endpoint
 from tierd.config.load import Options, SettingsError, load
 from tierd.config.model import Settings, Where, daemon_settings
 from tierd.config.places import Secret
+from tierd.config.problem import Problem
 from tierd.config.section import Section
 from tierd.config.topic_rules import BY_NAME
 from tierd.remote.keyring import load_ring

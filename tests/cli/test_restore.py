@@ -17,6 +17,7 @@ from tierd.remote.open import Bucket
 from tierd.remote.topics import TopicFile, put_topic
 from tierd.storage.disk import PosixDisk
 from tierd.tiering.restore.journal import Asked, End, Journal, keep
+from tiering.restore.test_bootstrap import FORMATTED
 
 PLAIN = Uuid.parse("pysNnPZjQveUrPTnyXRpQQ")
 
@@ -171,3 +172,24 @@ def test_a_cut_stays_where_the_first_run_has_found_it(verb: Verb) -> None:
     assert ended.code == 0
     rows = json.loads(ended.out)["partitions"]
     assert [(row["log_end"], row["source_end"]) for row in rows] == [(180, 240), (216, 216)]
+
+
+def test_for_a_kafka_only_where_one_was_formatted(verb: Verb) -> None:
+    """What it makes of it tests/e2e shows."""
+    ended = verb("--kafka")
+    assert (ended.code, "has no bootstrap.checkpoint and no meta.properties: format it" in ended.err) == (4, True)
+    verb.to.mkdir()
+    (verb.to / "meta.properties").write_text("version=1\nnode.id=5\ndirectory.id=pg2V57h6Q-ieqnbLpTHdaA\n")
+    (verb.to / "bootstrap.checkpoint").write_bytes(FORMATTED)
+    assert verb().code == 4
+    metadata = verb.to / "__cluster_metadata-0"
+    metadata.mkdir()
+    (metadata / "00000000000000000000.log").touch()
+    ended = verb("--kafka")
+    assert (ended.code, "has been started" in ended.err) == (4, True)
+    (metadata / "00000000000000000000.log").unlink()
+    assert verb("--kafka", "--dry-run").code == 0
+    assert (verb.to / "bootstrap.checkpoint").read_bytes() == FORMATTED
+    assert verb("--kafka").code == 0
+    assert b"plain" in (verb.to / "bootstrap.checkpoint").read_bytes()
+    assert not verb.state.exists()

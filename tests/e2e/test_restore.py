@@ -6,20 +6,27 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import confluent_kafka
 import pytest
+from confluent_kafka import Message
+from confluent_kafka.admin import AdminClient, ConfigResource
 
 from kit import kafka
 from kit.answers import LATEST, Asker, check
 from kit.archived import aiven_bucket, tree
 from kit.daemon import running
 from kit.golden import golden
+from kit.tiers import until
+from tierd.storage import names
 from tierd.storage.batch import walk
+from tierd.storage.records import iter_records
+from tierd.storage.txnindex import parse_txn_index
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 
-def restore(bucket: Path, to: Path) -> None:
-    words = ["-m", "tierd", "restore", "--remote", f"file:{bucket}", "--to", str(to)]
+def restore(bucket: Path, to: Path, *how: str) -> None:
+    words = ["-m", "tierd", "restore", "--remote", f"file:{bucket}", "--to", str(to), *how]
     done = subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stderr) == (0, ""), done
 
@@ -52,17 +59,81 @@ def test_a_tierd_answers_as_kafka_did(tmp_path: Path, figure: Callable[[str], No
 
 
 @pytest.mark.kafka
-def test_a_real_kafka_opens_it(tmp_path: Path) -> None:
-    """As a clean stop left it: nothing is recovered, rebuilt or complained of, and it ends behind the last record."""
-    restore(aiven_bucket(tmp_path / "bucket", "plain", "txn"), tmp_path / "restored")
-    with kafka.opened(tmp_path / "kafka", tmp_path / "restored", ["plain", "txn"]) as opened:
-        assert opened.recovered_nothing(2)
-        assert opened.complaints() == []
-        with Asker(opened.address) as asker:
-            for topic, end in (("plain", 240), ("txn", 216)):
+def test_a_freshly_formatted_kafka_goes_on(tmp_path: Path) -> None:
+    """As after a clean stop nothing is recovered or rebuilt; it serves all to the end, and writes behind."""
+    bucket = aiven_bucket(tmp_path / "bucket", "plain", "txn")
+    asked = tmp_path / "ends.json"
+    asked.write_text('{"partitions": [{"topic": "txn", "partition": 0, "offset": 104}]}')
+    ends = {"plain": 240, "txn": 96}
+    with kafka.formatted(tmp_path / "kafka") as broker:
+        restore(bucket, broker.data, "--kafka", "--offsets", str(asked))
+        folders = {topic: broker.data / f"{topic}-0" for topic in ends}
+        ids = {topic: (folder / names.PARTITION_METADATA).read_bytes() for topic, folder in folders.items()}
+        broker.start()
+        with Asker(broker.address) as asker:
+            until("leads", lambda: all(asker.list_offsets(topic, LATEST).leader_epoch > 1 for topic in ends))
+            assert broker.recovered_nothing(len(ends))
+            assert broker.complaints() == []
+            for topic, end in ends.items():
                 assert asker.list_offsets(topic, LATEST).offset == end
-                data = b"".join(path.read_bytes() for path in logs(tmp_path / "restored" / f"{topic}-0"))
-                assert read(asker, topic, end) == data
+                assert read(asker, topic, end) == b"".join(path.read_bytes() for path in logs(folders[topic]))
+        assert {topic: (folder / names.PARTITION_METADATA).read_bytes() for topic, folder in folders.items()} == ids
+        settings = config_of(broker.address, "plain")
+        assert (settings["retention.ms"], settings["retention.bytes"]) == ("-1", "-1")
+        written(broker.address, "plain", 240)
+        for topic in ends:
+            assert consumed(broker.address, topic, ends[topic]) == committed(folders[topic], ends[topic])
+
+
+def config_of(address: str, topic: str) -> dict[str, str]:
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+    admin = AdminClient({"bootstrap.servers": address})  # what was asked ends with it
+    (asked,) = admin.describe_configs([resource]).values()
+    return {name: entry.value for name, entry in asked.result(30).items()}
+
+
+def written(address: str, topic: str, offset: int) -> None:
+    """One more record, which gets *offset*."""
+    got: list[Message] = []
+    producer = confluent_kafka.Producer({"bootstrap.servers": address})
+    producer.produce(topic, b"more", on_delivery=lambda _, message: got.append(message))
+    assert producer.flush(30) == 0
+    assert [message.offset() for message in got] == [offset]
+
+
+def consumed(address: str, topic: str, stop: int) -> list[tuple[int, bytes | None]]:
+    """Offsets and values below *stop* as a consumer of committed records gets them."""
+    config = {"bootstrap.servers": address, "group.id": "g", "enable.partition.eof": True}
+    consumer = confluent_kafka.Consumer(config | {"isolation.level": "read_committed", "enable.auto.commit": False})
+    consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
+    found: list[tuple[int, bytes | None]] = []
+    try:
+        while True:
+            message = consumer.poll(30)
+            assert message is not None
+            error = message.error()
+            if error is not None:
+                assert error.code() == confluent_kafka.KafkaError._PARTITION_EOF, error
+                return [one for one in found if one[0] < stop]
+            found.append((message.offset(), message.value()))
+    finally:
+        consumer.close()
+
+
+def committed(folder: Path, stop: int) -> list[tuple[int, bytes | None]]:
+    """The same out of the files."""
+    aborted = [one for path in folder.glob("*.txnindex") for one in parse_txn_index(path.read_bytes())]
+    found: list[tuple[int, bytes | None]] = []
+    for raw in (path.read_bytes() for path in logs(folder)):
+        for at, header in walk(raw):
+            hidden = any(
+                one.producer_id == header.producer_id and one.first_offset <= header.base_offset < one.marker_offset
+                for one in aborted
+            )
+            if not header.control and not (hidden and header.transactional) and header.base_offset < stop:
+                batch = raw[at : at + header.size_bytes]
+                found += [(one.offset, one.value) for one in iter_records(batch, header)]
+    return found
 
 
 def logs(folder: Path) -> list[Path]:

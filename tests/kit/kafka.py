@@ -263,6 +263,14 @@ def opened(
         yield kafka
 
 
+@contextmanager
+def formatted(home: Path) -> Iterator[Kafka]:
+    """A Kafka that was formatted and not started yet; it tells in detail what it thinks of the files."""
+    with _ended(Kafka(home, {}, (*FLAGS, *LOADING))) as kafka:
+        kafka.format()
+        yield kafka
+
+
 def fill(kafka: Kafka, source: Path, topics: Sequence[str]) -> None:
     """Format *kafka* and give it copies of the partition directories of *topics* in *source*."""
     kafka.format()

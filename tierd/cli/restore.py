@@ -12,6 +12,7 @@ from tierd.base.exits import Exit
 from tierd.broker.registry import Registry, TopicRow
 from tierd.cli.places import dry_run_option, json_option
 from tierd.cli.restore_bounds import asked_for, bounds_of
+from tierd.cli.restore_kafka import FORMATTED, check_formatted, write_bootstrap
 from tierd.cli.screen import print_json, size, verb_progress
 from tierd.cli.surveying import survey
 from tierd.config.load import Options, load
@@ -41,6 +42,7 @@ _PATH = click.Path(path_type=Path)
 @click.option("--topic", "topics", metavar="NAME", multiple=True, help="Only this topic; may be repeated.")
 @click.option("--until", metavar="TIME", help="End each partition before what is of TIME or later (ISO 8601, or ms).")
 @click.option("--offsets", metavar="FILE", type=_PATH, help="End partitions at the offsets that this JSON file says.")
+@click.option("--kafka", is_flag=True, help="DIR was just formatted by Kafka, which is to start on what comes there.")
 @click.option("--state", metavar="DIR", type=_PATH, help="Its state directory; by default <DIR>.tierd.")
 @click.option("-c", "--config", metavar="FILE", type=_PATH, help="tierd.toml.")
 @click.option("--set", "sets", metavar="KEY=VALUE", multiple=True, help="Any setting; may be repeated.")
@@ -52,6 +54,7 @@ def restore(
     topics: tuple[str, ...],
     until: str | None,
     offsets: Path | None,
+    kafka: bool,
     state: Path | None,
     config: Path | None,
     sets: tuple[str, ...],
@@ -63,6 +66,9 @@ def restore(
     With --until a partition ends before the first batch of which a record has that time or a later one, with --offsets
     where the file says; lower where a transaction would be torn, in any of the partitions.
 
+    With --kafka the topics get into the bootstrap.checkpoint of a data directory that kafka-storage.sh has formatted
+    for a broker that is a controller, too, and has not started on. Topics without limits of their own keep everything.
+
     Every segment is checked before it gets its name: sizes, CRC-32Cs, each batch, the indexes. One that was cut off
     goes on when the same command is given again. The topics get new ids, for what is restored is another log from now
     on. Exit code 1 when the bucket lacks offsets that it should have; all the others are restored.
@@ -70,7 +76,7 @@ def restore(
     settings = load(Options(config=config, data=(to,), state=state, remote=remote, sets=sets))
     if settings.remote.url is None:
         raise Usage("say which bucket: --remote URL")
-    asked = asked_for(settings.remote.url, topics, until, offsets)
+    asked = asked_for(settings.remote.url, topics, until, offsets, kafka=kafka)
     begun = _begun(settings, settings.data_dirs[0], asked)
     with survey(settings, settings.remote.url) as found:
         plan = _cut(make_plan(found, topics), found.bucket, begun)
@@ -98,6 +104,9 @@ def _begun(settings: Settings, to: Path, asked: Asked) -> Journal:
     file = settings.state_dir / RESTORE
     kept = journal.load(file)
     there = {path.name for path in to.iterdir()} if to.exists() else set()
+    if asked.kafka:
+        check_formatted(to)
+        there -= FORMATTED
     if kept is None:
         if (settings.state_dir / REGISTRY).exists():
             raise StartRefused(f"{settings.state_dir} is a tierd's state directory: say another --to or --state")
@@ -124,9 +133,14 @@ def _restored(settings: Settings, bucket: Bucket, plan: Plan, begun: Journal) ->
         journal.keep(disk, file, begun)
         with verb_progress("restore") as show:
             made = Restore(bucket, disk, to, plan, begun, _THREADS, _shown(show)).run()
-        _register(settings.state_dir / REGISTRY, plan, begun)
+        if begun.asked.kafka:
+            write_bootstrap(disk, to, plan, begun)
+        else:
+            _register(settings.state_dir / REGISTRY, plan, begun)
         disk.unlink(file)
         disk.fsync_dir(settings.state_dir)
+        if begun.asked.kafka and not any(settings.state_dir.iterdir()):
+            disk.rmdir(settings.state_dir)
         return made
     finally:
         lock.release()

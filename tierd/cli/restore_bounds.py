@@ -14,7 +14,9 @@ from tierd.tiering.restore.plan import Plan
 from tierd.tiering.restore.walk import Bound
 
 
-def asked_for(url: str, topics: Iterable[str], until: str | None, offsets: Path | None) -> Asked:
+def asked_for(
+    url: str, topics: Iterable[str], until: str | None, offsets: Path | None, *, kafka: bool = False
+) -> Asked:
     """Raises Usage."""
     if until is not None and offsets is not None:
         raise Usage("--until and --offsets: say one of them")
@@ -23,6 +25,7 @@ def asked_for(url: str, topics: Iterable[str], until: str | None, offsets: Path 
         wanted=tuple(sorted(set(topics))),
         until_ms=None if until is None else moment_ms(until),
         ends=() if offsets is None else read_ends(offsets),
+        kafka=kafka,
     )
 
 

@@ -38,6 +38,9 @@ class Asked:
     ends: tuple[End, ...] = ()
     """By topic and partition; those of others are where the bucket's are."""
 
+    kafka: bool = False
+    """Into a directory that Kafka has formatted."""
+
     @property
     def cuts(self) -> bool:
         return self.until_ms is not None or bool(self.ends)
@@ -45,7 +48,8 @@ class Asked:
     def __str__(self) -> str:
         what = f"topics {', '.join(self.wanted)}" if self.wanted else "all topics"
         until = "" if self.until_ms is None else f", until {self.until_ms} ms"
-        return f"{self.url}, {what}{until}{', to given offsets' if self.ends else ''}"
+        ends = ", to given offsets" if self.ends else ""
+        return f"{self.url}, {what}{until}{ends}{', for Kafka' if self.kafka else ''}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,7 @@ VERBS = {
     "evict": "Drop local segments that the bucket has.",
     "sweep": "Delete from the bucket what nobody needs.",
     "retention": "Show what retention will let go, and when.",
+    "cost": "Show how much the bucket is used, in money.",
     "gaps": "Show or accept offsets that the bucket has lost.",
     "verify": "Look whether the bucket still has what it should have.",
     "archive": "Serve a bucket as it is, read-only.",

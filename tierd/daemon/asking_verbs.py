@@ -1,19 +1,21 @@
-"""What the control socket does for verbs that only ask: `tierd retention --dry-run`. JSON values; nothing changes."""
+"""What the control socket does for `tierd retention --dry-run` and `tierd cost`, as JSON values; nothing changes."""
 
 import asyncio
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from tierd.base.errors import RemoteUnavailable, TierdError
+from tierd.base.errors import RemoteUnavailable, TierdError, Usage
 from tierd.broker.broker import Broker
 from tierd.broker.partition import Partition
 from tierd.broker.retention import going
 from tierd.broker.turns import in_turns
 from tierd.daemon.bucket_verbs import unless
 from tierd.tiering import questions as m
+from tierd.tiering.costs import cost_document
 from tierd.tiering.link import TierLink
 from tierd.tiering.outlook import Outlook, outlook_of_untiered
+from tierd.tiering.usage import StoredRow, month_of
 from tierd.web.control import Handler, Progress, Request
 from tierd.web.control import Outcome as Answer
 
@@ -33,11 +35,22 @@ class AskingVerbs:
         self._tiered = tiered
 
     def handlers(self) -> dict[str, Handler]:
-        return {"retention": self._retention}
+        return {"retention": self._retention, "cost": self._cost}
 
     async def _ask(self, make: Callable[[int], m.Question]) -> Any:
         link = self._tiered()
         return await unless(link.call(make), lambda: link.heart.silence)
+
+    async def _cost(self, request: Request, progress: Progress) -> Answer:
+        """{month}: None is this one."""
+        if self._link is None:
+            raise Usage("this tierd runs without a bucket: nothing costs anything")
+        link, settings = self._link, self._broker.settings
+        month = request.get("month") or month_of(self._broker.partitions.clock.now_ms())
+        used: m.UsageFound = await unless(link.call(lambda n: m.GetUsage(n, month, False)), lambda: link.heart.silence)
+        stored: tuple[StoredRow, ...] = () if settings.is_archive else (await self._ask(m.GetStored)).rows
+        storage_class = settings.remote.s3.storage_class.log  # nearly all bytes are these
+        return Answer(cost_document(settings.prices, used.rows, stored, month=month, storage_class=storage_class))
 
     async def _retention(self, request: Request, progress: Progress) -> Answer:
         """{within_ms, topic}: what goes up to *within_ms* from now."""

@@ -1,14 +1,19 @@
 """What /health, /metrics and systemd's status line say, computed from state when they ask."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from tierd import __version__
+from tierd.base.errors import TierdError
 from tierd.broker.broker import Broker
 from tierd.broker.problems import Kind, Problem, problems
-from tierd.broker.status import status
+from tierd.broker.status import TIERER_WAIT_S, status
+from tierd.daemon.bucket_verbs import unless
 from tierd.remote.view import ClaimState
+from tierd.tiering import questions as m
 from tierd.tiering.link import TierLink
+from tierd.tiering.usage import UsageRow
 from tierd.web.health import Health, HealthState
 from tierd.web.metrics import Sample, broker_samples, partition_samples
 from tierd.wire.api import ApiKey
@@ -72,7 +77,22 @@ class Watch:
         document = await status(self._broker.partitions, self._link)
         rows = document["partitions"]
         assert isinstance(rows, list)
-        return [*self._process_samples(), *(sample for row in rows for sample in partition_samples(row))]
+        of_partitions = (sample for row in rows for sample in partition_samples(row))
+        return [*self._process_samples(), *await self._bucket_samples(), *of_partitions]
+
+    async def _bucket_samples(self) -> list[Sample]:
+        """What the tierer has asked of the bucket; nothing while it does not answer."""
+        if self._link is None:
+            return []
+        link = self._link
+        try:
+            async with asyncio.timeout(TIERER_WAIT_S):
+                found: m.UsageFound = await unless(
+                    link.call(lambda n: m.GetUsage(n, None, True)), lambda: link.heart.silence
+                )
+        except (TierdError, TimeoutError):
+            return []
+        return [sample for row in found.rows for sample in _usage(row)]
 
     def _process_samples(self) -> list[Sample]:
         broker, counters = self._broker, self._broker.counters
@@ -121,6 +141,15 @@ class Watch:
             Sample("tierd_bucket_silent_milliseconds", self._link.heart.bucket_silent_ms),
             Sample("tierd_tierer_starts", 1 + self._link.restarts),
         ]
+
+
+def _usage(row: UsageRow) -> Iterator[Sample]:
+    labels = (row.topic, row.operation)
+    yield Sample("tierd_bucket_requests", row.requests, labels)
+    if row.sent_bytes:
+        yield Sample("tierd_bucket_sent_bytes", row.sent_bytes, labels)
+    if row.received_bytes:
+        yield Sample("tierd_bucket_received_bytes", row.received_bytes, labels)
 
 
 def _in_few_words(found: Sequence[Problem]) -> Iterator[str]:

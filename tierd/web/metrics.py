@@ -29,6 +29,7 @@ class MetricRule:
 
 
 _PARTITION = ("topic", "partition")
+_OPERATION = ("topic", "operation")
 
 METRICS: tuple[MetricRule, ...] = (
     MetricRule("tierd_up", Kind.GAUGE, "1 while the broker process answers."),
@@ -39,6 +40,14 @@ METRICS: tuple[MetricRule, ...] = (
     MetricRule("tierd_tierer_silent_milliseconds", Kind.GAUGE, "So long the tierer has left a question unanswered."),
     MetricRule("tierd_bucket_silent_milliseconds", Kind.GAUGE, "So long no call of the bucket has been answered."),
     MetricRule("tierd_tierer_starts", Kind.COUNTER, "Starts of the tierer process."),
+    MetricRule(
+        "tierd_bucket_requests",
+        Kind.COUNTER,
+        "Requests to the bucket since the tierer started, retries too. No topic: claims, listings of the whole bucket.",
+        _OPERATION,
+    ),
+    MetricRule("tierd_bucket_sent_bytes", Kind.COUNTER, "Bytes of bodies sent with them.", _OPERATION),
+    MetricRule("tierd_bucket_received_bytes", Kind.COUNTER, "Bytes of bodies that came back.", _OPERATION),
     MetricRule("tierd_connections", Kind.GAUGE, "Open client connections."),
     MetricRule("tierd_requests", Kind.COUNTER, "Requests, by API name.", ("api",)),
     MetricRule("tierd_bad_requests", Kind.COUNTER, "Requests that made no sense; their connections were closed."),

@@ -1,0 +1,85 @@
+"""`tierd cost` says what a real S3 server has counted: every request, by topic and operation, and bytes."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kit.cli import tierd
+from kit.daemon import running
+from kit.tiers import copy, create, evict, fill, http, read_back, until
+from kit.weed import Weed
+
+pytestmark = [pytest.mark.e2e, pytest.mark.s3]
+
+SEGMENT_BYTES = 6 * 1024 * 1024
+
+
+def test_what_is_metered_is_what_the_server_has_counted(
+    weed_server: Weed, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bucket = weed_server.bucket("metered")
+    before = weed_server.requests(bucket)
+    sets = {
+        "remote.s3.endpoint": weed_server.endpoint,
+        "remote.part.bytes": "5MiB",
+        "http.address": "127.0.0.1:0",
+        "prices.write.requests": "2",
+        "prices.read.requests": "1",
+        "prices.egress": "1024",
+        "prices.storage.standard": "1024",
+    }
+    (tmp_path / "tierd.toml").write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in sets.items()))
+    words = ("-c", str(tmp_path / "tierd.toml"))
+    with running(tmp_path / "data", f"s3://{bucket}/p/", *words, env=weed_server.env) as daemon:
+        create(daemon, "big", segment_bytes=str(SEGMENT_BYTES))
+        create(daemon, "small")
+        sent = fill(daemon, "big", 7)
+        fill(daemon, "small", 1)
+        copy(daemon, roll=True)
+        evict(daemon)
+        read_back(daemon, "big", sent)
+
+        def cost(*where: str) -> dict[str, Any]:
+            ended = tierd(capsys, "cost", "--json", *(where or daemon.place))
+            assert ended.code == 0, ended.err
+            document: dict[str, Any] = json.loads(ended.out)
+            return document
+
+        def settled() -> dict[str, Any] | None:
+            """Between two looks at the bucket: the server's count before and after is the same."""
+            first = weed_server.requests(bucket) - before
+            document = cost()
+            return document if document["total"]["requests"] == first == weed_server.requests(bucket) - before else None
+
+        document = until("the same count", settled)
+        topics = {topic["topic"]: topic for topic in document["topics"]}
+        assert topics.keys() == {"big", "small", None}
+        counted = {one["operation"]: one for one in topics["big"]["operations"]}
+        # two segments of which one has two parts: that one's parts, its indexes and manifest, the other's three objects
+        multipart = {name: counted[name]["requests"] for name in counted if "Multipart" in name or name == "UploadPart"}
+        assert multipart == {"CreateMultipartUpload": 1, "UploadPart": 2, "CompleteMultipartUpload": 1}
+        log_bytes = sum(len(one.value or b"") for one in sent)
+        assert counted["UploadPart"]["sent_bytes"] + counted["PutObject"]["sent_bytes"] > log_bytes
+        assert counted["GetObject"]["received_bytes"] > log_bytes
+        assert topics["big"]["segments"] == 2
+        assert topics["big"]["stored_bytes"] <= topics["big"]["sent_bytes"]
+
+        big = topics["big"]
+        writes = sum(one["requests"] for one in big["operations"] if one["class"] == "write")
+        reads = sum(one["requests"] for one in big["operations"] if one["class"] == "read")
+        assert big["requests_cost"] == pytest.approx((2 * writes + reads) / 1000)
+        assert big["egress_cost"] == pytest.approx(big["received_bytes"] / 2**20)
+        assert big["storage_cost_per_month"] == pytest.approx(big["stored_bytes"] / 2**20)
+        assert document["total"]["requests_cost"] == pytest.approx(sum(one["requests_cost"] for one in topics.values()))
+
+        metrics = http(daemon, "/metrics")
+        puts = f'tierd_bucket_requests_total{{operation="UploadPart",topic="big"}} {2.0}'
+        assert puts in metrics
+        assert daemon.stop() == 0
+        kept = cost("-c", str(tmp_path / "tierd.toml"), *daemon.place)  # prices, too
+        assert kept["total"]["requests"] >= document["total"]["requests"]
+        later = {topic["topic"]: topic for topic in kept["topics"]}
+        assert later["big"]["requests_cost"] >= big["requests_cost"]
+        assert cost("--month", "2001-01", *daemon.place)["total"]["requests"] == 0

@@ -1,0 +1,110 @@
+"""`tierd cost`: requests and bytes by topic and operation, in money by the price table of the settings."""
+
+import re
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tierd.cli.client import NotRunning, ask
+from tierd.cli.places import json_option, place_options, settings_at
+from tierd.cli.screen import print_json, size
+from tierd.config.model import Settings
+from tierd.config.state_files import CATALOG, USAGE
+
+_MONTH = re.compile(r"[0-9]{4}-(0[1-9]|1[0-2])")
+_COLUMNS = ("topic", "requests", "sent", "read", "for requests", "for reading", "stored", "a month")
+_ARCHIVE = "(none)"
+
+
+class Month(click.ParamType[str]):
+    """`2026-12`."""
+
+    name = "month"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if _MONTH.fullmatch(str(value)) is None:
+            self.fail(f"{value!r} is not a month, such as 2026-12", param, ctx)
+        return str(value)
+
+
+@click.command("cost")
+@place_options
+@click.option("--month", metavar="YYYY-MM", type=Month(), help="Another month than this one (UTC).")
+@json_option
+def cost(config: Path | None, data: tuple[Path, ...], state: Path | None, month: str | None, as_json: bool) -> int:
+    """Show what was asked of the bucket in a month, by topic and operation, and what it comes to by the prices in the
+    settings (prices.*); and what it costs to keep what is there for a month.
+
+    Works whether tierd runs or not. Requests that verify and restore make are not in it: they say themselves.
+    """
+    settings = settings_at(config, data, state)
+    try:
+        document = ask(settings.control_socket, "cost", month=month).result
+    except NotRunning:
+        if not settings.state_dir.exists():
+            raise  # a misspelt place is not one that costs nothing
+        document = _offline(settings, month)
+    if as_json:
+        print_json(document)
+    else:
+        for line in _lines(document):
+            click.echo(line)
+    return 0
+
+
+def _offline(settings: Settings, month: str | None) -> dict[str, Any]:
+    from tierd.tiering.catalog import Catalog
+    from tierd.tiering.costs import cost_document
+    from tierd.tiering.usage import StoredRow, UsageBook, month_of
+
+    wanted = month or month_of(time.time_ns() // 1_000_000)
+    rows, stored = [], []
+    if (settings.state_dir / USAGE).exists():
+        book = UsageBook.open(settings.state_dir / USAGE)
+        rows = book.rows(wanted)
+        book.close()
+    if (settings.state_dir / CATALOG).exists() and not settings.is_archive:
+        catalog = Catalog.open(settings.state_dir / CATALOG)
+        stored = [StoredRow(*row) for row in catalog.stored()]
+        catalog.close()
+    storage_class = settings.remote.s3.storage_class.log  # nearly all bytes are these
+    return cost_document(settings.prices, rows, stored, month=wanted, storage_class=storage_class)
+
+
+def _lines(document: Mapping[str, Any]) -> Iterator[str]:
+    rows: list[tuple[str, ...]] = [_COLUMNS]
+    for topic in document["topics"]:
+        rows.append(_cells(topic["topic"] or _ARCHIVE, topic))
+        rows += [_operation(one) for one in topic["operations"]]
+    rows.append(_cells("total", document["total"]))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    yield f"{document['month']} (UTC), money in {document['currency']}, storage class {document['storage_class']}"
+    for row in rows:
+        cells = zip(row, widths, strict=True)
+        yield "  ".join(f"{text:{'>' if at else '<'}{width}}" for at, (text, width) in enumerate(cells)).rstrip()
+
+
+def _cells(name: str, topic: Mapping[str, Any]) -> tuple[str, ...]:
+    return (
+        name,
+        f"{topic['requests']:,}",
+        size(topic["sent_bytes"]),
+        size(topic["received_bytes"]),
+        money(topic["requests_cost"]),
+        money(topic["egress_cost"]),
+        size(topic["stored_bytes"]),
+        money(topic["storage_cost_per_month"]),
+    )
+
+
+def _operation(one: Mapping[str, Any]) -> tuple[str, ...]:
+    sent, received = (size(one[name]) if one[name] else "" for name in ("sent_bytes", "received_bytes"))
+    return (f"  {one['operation']}", f"{one['requests']:,}", sent, received, money(one["cost"]), "", "", "")
+
+
+def money(amount: float) -> str:
+    """Cents, and of less than a cent so much that something is seen."""
+    return f"{amount:,.2f}" if amount >= 0.01 or not amount else f"{amount:.6f}"

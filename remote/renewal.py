@@ -15,6 +15,7 @@ from watchdog.events import FileSystemEvent, FileSystemEventHandler
 from watchdog.observers import Observer
 from watchdog.observers.api import BaseObserver
 
+from tierd.base.clock import Clock, SystemClock
 from tierd.base.errors import TierdError
 
 if TYPE_CHECKING:
@@ -24,6 +25,9 @@ log = logging.getLogger(__name__)
 
 QUIET_S = 0.3
 """After the last event; a program may write its file in several steps."""
+
+AGAIN_MS = 60_000
+"""Credentials that are refused are asked for anew at most so often."""
 
 Signature = tuple[tuple[int, int, int] | None, ...]
 
@@ -50,7 +54,16 @@ _TOKEN_FILES = ("AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_AUTHORIZATION_TOKE
 class Renewal(FileSystemEventHandler):
     """Calls *renew* after a change of *files*, once it is quiet. Any thread may call `look`."""
 
-    def __init__(self, files: Iterable[Path], renew: Callable[[], None], *, quiet_s: float = QUIET_S) -> None:
+    def __init__(
+        self,
+        files: Iterable[Path],
+        renew: Callable[[], None],
+        *,
+        quiet_s: float = QUIET_S,
+        clock: Clock | None = None,
+    ) -> None:
+        self._clock = clock or SystemClock()
+        self._renewed_ms: int | None = None
         self._files = tuple(files)
         self._renew = renew
         self._quiet_s = quiet_s
@@ -92,13 +105,33 @@ class Renewal(FileSystemEventHandler):
             if now == self._seen:
                 return False
             self._seen = now
-            try:
-                self._renew()
-            except TierdError as error:
-                log.error("renewed credentials cannot be used, the old ones stay: %s", error)
+            if not self._renews():
                 return False
             log.info("credentials or certificates were renewed", extra={"files": " ".join(map(str, self._files))})
             return True
+
+    def refused(self) -> bool:
+        """As `look`, after a refusal; and once in AGAIN_MS also without any new file.
+
+        Who gives out credentials over the network (instance, token service) was perhaps away when they were first
+        asked for, or has replaced them before their time.
+        """
+        if self.look():
+            return True
+        with self._lock:
+            now_ms = self._clock.monotonic_ms()
+            if self._renewed_ms is not None and now_ms - self._renewed_ms < AGAIN_MS:
+                return False
+            self._renewed_ms = now_ms
+            return self._renews()
+
+    def _renews(self) -> bool:
+        try:
+            self._renew()
+        except TierdError as error:
+            log.error("renewed credentials cannot be used, the old ones stay: %s", error)
+            return False
+        return True
 
     def _signature(self) -> Signature:
         return tuple(_mark(file) for file in self._files)

@@ -70,7 +70,7 @@ class S3Store:
         self._clock = ServerClock(clock)
         self._retrier = Retrier(policy or RetryPolicy(limit_ms=options.timeout_ms), clock)
         self._counting = threading.Lock()
-        self._renewal = Renewal(files_of(options, os.environ), self.renew)
+        self._renewal = Renewal(files_of(options, os.environ), self.renew, clock=clock)
         self._renewal.start()
 
     def put(
@@ -277,8 +277,9 @@ class S3Store:
             used = self.client
             try:
                 return self._once(key, used, method.__name__, params)
-            except AccessRefused:
-                if not self._renewal.look() and self.client is used:
+            except AccessRefused as error:
+                look = self._renewal.look if error.denied else self._renewal.refused
+                if not look() and self.client is used:
                     raise
             if isinstance(body := params.get("Body"), S3Body):
                 body.seek(0)

@@ -80,6 +80,16 @@ def test_a_number_that_leaves_some_out_is_refused_of_a_topic_that_was_made_here(
         assert sorted(started.partitions.topic("t").partitions) == [0, 1]  # type: ignore[union-attr]
 
 
+def test_a_topic_whose_making_was_cut_off_is_made_whole(tmp_path: Path) -> None:
+    with running(tmp_path) as started, Client(started.address) as client:
+        client.create("t", partitions=6)
+        started.call(lambda: started.registry.unplace(started.registry.placements()))
+    for number in (1, 2, 5):
+        shutil.rmtree(tmp_path / "data" / f"t-{number}")
+    with running(tmp_path) as started:
+        assert sorted(started.partitions.topic("t").partitions) == list(range(6))  # type: ignore[union-attr]
+
+
 def test_numbers_may_be_missing_where_a_cluster_had_the_others(tmp_path: Path) -> None:
     with running(tmp_path) as started, Client(started.address) as client:
         client.create("t", partitions=6)

@@ -80,6 +80,21 @@ def test_a_partition_behind_a_bucket_that_is_away_says_so_and_begins_once_it_ans
     directory.close(clean=True)
 
 
+@pytest.mark.parametrize("copied_to", [100, None])
+def test_offsets_of_records_that_were_deleted_before_they_were_copied_are_not_given_out_again(
+    tmp_path: Path, copied_to: int | None
+) -> None:
+    """Else what is written there next would be below log start at the next start, and go."""
+    directory = Place(tmp_path).open()
+    logged = directory.create(TopicPartition("t", 0), TOPIC, TopicSettings())
+    partition, tier = Partition(logged, PartitionId(TOPIC, 0), internal=False), Tier()
+    tier.away = False
+    partition.remote = replace(tier.remote_partition(partition.id), copied_to=copied_to, log_start=120)
+    asyncio.run(begin_one(partition, 3, tier, over=False, start_known=False))  # type: ignore[arg-type]
+    assert (logged.log_start, logged.log_end) == (120, 120)
+    directory.close(clean=True)
+
+
 def test_a_log_start_that_was_lost_is_not_listed_before_the_bucket_was_asked(tmp_path: Path) -> None:
     place = Place(tmp_path, replace(SMALL, remote_storage_enable=True))
     listing = place.data / LOG_START_CHECKPOINT

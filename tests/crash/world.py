@@ -59,6 +59,8 @@ class World:
     """After a `kill -9`: the disk still has things to lose."""
     holes: bool = False
     """A cut may have left some above the floors, and no boot has been looked at since."""
+    recover: bool = False
+    """The machine is new: it starts with the bucket alone."""
     told: list[str] = field(default_factory=list)
     """Where the power went, in words."""
 
@@ -73,7 +75,7 @@ class World:
         loses: Loses = Loses.ALL,
     ) -> None:
         """Boot, check, do *deeds*; the power goes at the given step or else at their end."""
-        life = Life(self.machine, dies_after=dies_after, tierer_dies=tierer_dies, disk=self.warm)
+        life = Life(self.machine, dies_after=dies_after, tierer_dies=tierer_dies, disk=self.warm, recover=self.recover)
         try:
             with booted(life) as client:
                 self.check(life, client)

@@ -63,7 +63,7 @@ class Machine:
             data_dirs=(self.data,),
             state_dir=self.state,
             listener=Listener(address=HostPort("127.0.0.1", 0)),
-            remote=Remote(url=f"file:{self.bucket}", head_interval_ms=200),
+            remote=Remote(url=f"file:{self.bucket}", head_interval_ms=200, groups_interval_ms=200),
             set_overrides=self.topics,
             retention_check_ms=200,
             disk_reserve_bytes=0,
@@ -126,14 +126,17 @@ class Life:
         dies_after: int | None = None,
         tierer_dies: str | None = None,
         disk: ModelDisk | None = None,
+        recover: bool = False,
     ) -> None:
         """*dies_after*: so many disk steps; *tierer_dies*: `before:N` or `after:N`, the bucket's N-th change.
 
-        *disk*: that of the life before, when only its process was killed.
+        *disk*: that of the life before, when only its process was killed. *recover*: the machine is new, and somebody
+        says that the one before is lost.
         """
         self.machine = machine
         self.disk = disk or ModelDisk(machine.root, foreign=machine.not_ours)
         self.disk.power_on(dies_after, self._cut)
+        self.recover = recover
         self.broker: Broker | None = None
         self.link: TierLink | None = None
         self.on_cut: list[Callable[[], None]] = []
@@ -189,7 +192,7 @@ class Life:
 
     async def _start(self) -> tuple[str, int]:
         self._starting = asyncio.current_task()
-        self.broker, self.link = await assemble(self._opened)
+        self.broker, self.link = await assemble(self._opened, take_over=self.recover, recover=self.recover)
         assert self.link is not None
         assert self.link.pid is not None
         self._watched = os.pidfd_open(self.link.pid)

@@ -68,6 +68,8 @@ class Bench:
         topics: tuple[TopicState, ...] = (),
         claimed: Claim | None = None,
         local_epoch: int = 4,
+        lost_host: bool = False,
+        if_silent: bool = False,
     ) -> OpenReport:
         return await self.tierer.open(
             OpenRequest(
@@ -77,6 +79,8 @@ class Bench:
                 identity=identity,
                 recover=recover,
                 claimed=claimed,
+                lost_host=lost_host,
+                if_silent=if_silent,
             )
         )
 

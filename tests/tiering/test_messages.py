@@ -132,7 +132,7 @@ def samples() -> list[m.Message]:
         m.Progress(3, VerbProgress(1, 2, 3, 4)),
         m.Done(3),
         m.Failed(3, "CorruptFile", "why", "where", 9),
-        m.Opened(3, CLAIM, (REMOTE,), (TOPIC,), (PART,), (PART,), PART.topic_id),
+        m.Opened(3, CLAIM, (REMOTE,), (TOPIC,), (PART,), (PART,), PART.topic_id, 5),
         m.ReadDone(3, (m.SpanOf(0, 1, 2),), (AbortedTxn(1, 2),), None),
         m.TimeFound(3, TimestampOffset(1, 2, None)),
         m.TimeFound(3, None),

@@ -201,7 +201,7 @@ def test_a_foreign_holder_is_refused_unless_it_recovers(tmp_path: Path) -> None:
         with pytest.raises(StartRefused, match="here"):
             await other.open(identity("x" * 22))
         empty = Daemon(tmp_path, "empty")
-        with pytest.raises(StartRefused, match="--take-over"):
+        with pytest.raises(StartRefused, match="--recover"):
             await empty.open(identity("y" * 22))
 
         taker = Daemon(tmp_path, "taker")

@@ -83,8 +83,9 @@ def refuse_strangers(registry: Registry, homes: Homes, found: Mapping[str, Mappi
 
 
 def _hole(row: TopicRow, logs: Mapping[int, Log]) -> int | None:
-    """The first number behind those of a topic made here that no directory has."""
-    return None if row.adopted else next(n for n in range(row.partitions, max(logs) + 2) if n not in logs)
+    """The first number behind those of a topic made here that no directory has; None when none is behind them, as in
+    a topic whose making was cut off."""
+    return None if row.adopted else next((n for n in range(row.partitions, max(logs) + 2) if n not in logs), None)
 
 
 def _refuse(homes: Homes, stranger: Log, why: str) -> None:

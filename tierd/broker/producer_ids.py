@@ -18,6 +18,16 @@ _FEW = 100
 """With fewer left the next block is fetched before the next id is given."""
 _KEY = "producer.ids.next"
 _TIME_SHIFT = 16
+_MARGIN_MS = 3_600_000
+"""236 billion ids: more than a run gives out."""
+
+
+def stay_above(registry: Registry, begun_ms: int) -> None:
+    """What a run that began at *begun_ms* by its host's clock has given out, no later one gives again: that run's
+    registry is lost, and this host's clock may be behind. Raises DiskFull, OSError."""
+    least = (begun_ms + _MARGIN_MS) << _TIME_SHIFT
+    if int(registry.get(_KEY) or 0) < least:
+        registry.put(_KEY, str(least))
 
 
 class ProducerIds:

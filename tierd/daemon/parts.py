@@ -14,6 +14,7 @@ from tierd.broker.broker import Broker
 from tierd.broker.homes import Home
 from tierd.broker.local_tier import LocalLog
 from tierd.broker.partitions import Partitions
+from tierd.broker.producer_ids import stay_above
 from tierd.broker.recovering import made_here
 from tierd.broker.registry import Registry, settings_for, topic_id_for
 from tierd.config.model import Settings
@@ -183,7 +184,9 @@ async def assemble(opened: Opened, *, take_over: bool = False, recover: bool = F
     )
     state.remember_remote(registry, settings.remote.url)
     await partitions.changes.settle()  # what the bucket has said of topics counts where they begin
-    if state.last_epoch(registry) is None:
+    if state.last_epoch(registry) is None:  # it is new: what an earlier one knew the bucket says
+        if report.claimed_ms is not None:
+            stay_above(registry, report.claimed_ms)
         await made_here(partitions, (topic.topic_id for topic in report.topics if topic.adopted is False), link)
     if not local.unnoted:  # else the next start must be told of the newer settings again
         state.remember_epoch(registry, report.claim.epoch)

@@ -111,6 +111,7 @@ class TierLink:
             waiting=opened.waiting,
             outside=opened.outside,
             archive_id=opened.archive_id,
+            claimed_ms=opened.claimed_ms,
         )
 
     async def _start_first(self, request: OpenRequest) -> m.Opened:

@@ -245,6 +245,7 @@ class Opened:
     waiting: tuple[PartitionId, ...]
     outside: tuple[PartitionId, ...]
     archive_id: Uuid | None
+    claimed_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,6 +79,11 @@ class Surveyed:
     """Partitions whose head does not parse, and why: the manifests alone said what the bucket has of them."""
 
     @property
+    def claimed_ms(self) -> int | None:
+        """The latest time of a claim, by its holder's clock."""
+        return max((claim.claimed_ms for claim in self.claims), default=None)
+
+    @property
     def newest(self) -> OwnerClaim | None:
         return self.claims[-1] if self.claims else None
 

@@ -102,3 +102,5 @@ class OpenReport:
     """Their local logs have left the bucket's history: they begin anew at the copied end (a take-over only)."""
     archive_id: Uuid | None = None
     """Of the bucket; None while it has not answered yet."""
+    claimed_ms: int | None = None
+    """The latest time, by its holder's clock, at which an earlier run claimed it; None when nobody knows of any."""

@@ -210,9 +210,8 @@ class Process:
         report = await tierer.open(message.request)
         tierer.schedule()
         remotes = tuple(report.remotes.values())
-        return m.Opened(
-            message.call, report.claim, remotes, report.topics, report.waiting, report.outside, report.archive_id
-        )
+        facts = report.topics, report.waiting, report.outside, report.archive_id, report.claimed_ms
+        return m.Opened(message.call, report.claim, remotes, *facts)
 
     async def _read(self, message: m.Read) -> None:
         try:

@@ -132,6 +132,7 @@ class Tierer:
             waiting=taken.run.waiting if pending else (),
             outside=taken.surveyed.outside if taken.surveyed is not None else (),
             archive_id=None if archive_id is None else Uuid.parse(archive_id),
+            claimed_ms=taken.surveyed.claimed_ms if taken.surveyed is not None else None,
         )
 
     def _settled(self, taken: Taken) -> None:

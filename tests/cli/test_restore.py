@@ -16,6 +16,7 @@ from tierd.remote.archive_id import Archive, create_archive
 from tierd.remote.open import Bucket
 from tierd.remote.topics import TopicFile, put_topic
 from tierd.storage.disk import PosixDisk
+from tierd.storage.metadata import parse_partition_metadata
 from tierd.tiering.restore.journal import Asked, End, Journal, keep
 from tiering.restore.test_bootstrap import FORMATTED
 
@@ -193,3 +194,14 @@ def test_for_a_kafka_only_where_one_was_formatted(verb: Verb) -> None:
     assert verb("--kafka").code == 0
     assert b"plain" in (verb.to / "bootstrap.checkpoint").read_bytes()
     assert not verb.state.exists()
+
+
+def test_ids_are_kept_of_whole_logs_only(verb: Verb, tmp_path: Path) -> None:
+    ended = verb("--keep-ids", "--until", "1")
+    assert (ended.code, "plain-0 cannot keep its topic's id" in ended.err) == (4, True)
+    assert not verb.to.exists()
+    assert verb("--keep-ids", "--until", "4000000000000", "--topic", "plain").code == 0
+    assert parse_partition_metadata((verb.to / "plain-0" / "partition.metadata").read_bytes()) == PLAIN
+    registry = Registry.open(verb.state / "registry.sqlite")
+    assert [row.id for row in registry.topics()] == [PLAIN]
+    registry.close()

@@ -58,6 +58,22 @@ def test_a_tierd_answers_as_kafka_did(tmp_path: Path, figure: Callable[[str], No
         assert daemon.stop() == 0
 
 
+def test_with_its_old_ids_it_goes_on_in_the_same_bucket(tmp_path: Path) -> None:
+    """Nothing is copied again, and what is written now lies behind what is there."""
+    bucket = aiven_bucket(tmp_path / "bucket", "plain")
+    before = {name: content for name, content in tree(bucket).items() if name.startswith("plain-")}
+    restore(bucket, tmp_path / "restored", "--keep-ids")
+    with running(tmp_path / "restored", f"file:{bucket}") as daemon:
+        written(daemon.address, "plain", 240)
+        daemon.verb("copy", "--wait", "--roll")
+        (row,) = daemon.status()["partitions"]
+        assert (row["log_start"], row["log_end"], row["copied_to"]) == (0, 241, 241)
+        assert daemon.stop() == 0
+    after = {name: content for name, content in tree(bucket).items() if name.startswith("plain-")}
+    assert {name: after[name] for name in before if before[name][1]} == {n: c for n, c in before.items() if c[1]}
+    assert len([name for name in after if name.endswith(".log")]) == 5
+
+
 @pytest.mark.kafka
 def test_a_freshly_formatted_kafka_goes_on(tmp_path: Path) -> None:
     """As after a clean stop nothing is recovered or rebuilt; it serves all to the end, and writes behind."""

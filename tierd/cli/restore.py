@@ -11,7 +11,7 @@ from tierd.base.errors import StartRefused, Usage
 from tierd.base.exits import Exit
 from tierd.broker.registry import Registry, TopicRow
 from tierd.cli.places import dry_run_option, json_option
-from tierd.cli.restore_bounds import asked_for, bounds_of
+from tierd.cli.restore_bounds import asked_for, bounds_of, check_ids
 from tierd.cli.restore_kafka import FORMATTED, check_formatted, write_bootstrap
 from tierd.cli.screen import print_json, size, verb_progress
 from tierd.cli.surveying import survey
@@ -42,6 +42,7 @@ _PATH = click.Path(path_type=Path)
 @click.option("--topic", "topics", metavar="NAME", multiple=True, help="Only this topic; may be repeated.")
 @click.option("--until", metavar="TIME", help="End each partition before what is of TIME or later (ISO 8601, or ms).")
 @click.option("--offsets", metavar="FILE", type=_PATH, help="End partitions at the offsets that this JSON file says.")
+@click.option("--keep-ids", is_flag=True, help="Topics keep their ids; refused where the bucket has later offsets.")
 @click.option("--kafka", is_flag=True, help="DIR was just formatted by Kafka, which is to start on what comes there.")
 @click.option("--state", metavar="DIR", type=_PATH, help="Its state directory; by default <DIR>.tierd.")
 @click.option("-c", "--config", metavar="FILE", type=_PATH, help="tierd.toml.")
@@ -54,6 +55,7 @@ def restore(
     topics: tuple[str, ...],
     until: str | None,
     offsets: Path | None,
+    keep_ids: bool,
     kafka: bool,
     state: Path | None,
     config: Path | None,
@@ -71,15 +73,17 @@ def restore(
 
     Every segment is checked before it gets its name: sizes, CRC-32Cs, each batch, the indexes. One that was cut off
     goes on when the same command is given again. The topics get new ids, for what is restored is another log from now
-    on. Exit code 1 when the bucket lacks offsets that it should have; all the others are restored.
+    on, unless --keep-ids is given: the bucket's owner must be gone then. Exit code 1 when the bucket lacks offsets that
+    it should have; all the others are restored.
     """
     settings = load(Options(config=config, data=(to,), state=state, remote=remote, sets=sets))
     if settings.remote.url is None:
         raise Usage("say which bucket: --remote URL")
-    asked = asked_for(settings.remote.url, topics, until, offsets, kafka=kafka)
+    asked = asked_for(settings.remote.url, topics, until, offsets, keep_ids=keep_ids, kafka=kafka)
     begun = _begun(settings, settings.data_dirs[0], asked)
     with survey(settings, settings.remote.url) as found:
         plan = _cut(make_plan(found, topics), found.bucket, begun)
+        check_ids(plan, begun)
         if dry_run:
             _show_plan(plan, as_json=as_json)
             return Exit.DONE

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from tierd.base.errors import Usage
+from tierd.base.errors import StartRefused, Usage
 from tierd.base.ids import PartitionId
 from tierd.tiering.restore.journal import Asked, End, Journal
 from tierd.tiering.restore.plan import Plan
@@ -15,7 +15,7 @@ from tierd.tiering.restore.walk import Bound
 
 
 def asked_for(
-    url: str, topics: Iterable[str], until: str | None, offsets: Path | None, *, kafka: bool = False
+    url: str, topics: Iterable[str], until: str | None, offsets: Path | None, *, keep_ids: bool, kafka: bool
 ) -> Asked:
     """Raises Usage."""
     if until is not None and offsets is not None:
@@ -25,6 +25,7 @@ def asked_for(
         wanted=tuple(sorted(set(topics))),
         until_ms=None if until is None else moment_ms(until),
         ends=() if offsets is None else read_ends(offsets),
+        keep_ids=keep_ids,
         kafka=kafka,
     )
 
@@ -93,3 +94,12 @@ def bounds_of(plan: Plan, begun: Journal) -> dict[PartitionId, Bound]:
             has = f"the bucket has offsets {what.log_start} to {what.log_end} (exclusive)"
             raise Usage(f"--offsets: {what.name} cannot end at {end.offset}, {has}")
     return {known[one.topic, one.partition].source: Bound(offset=one.offset) for one in asked.ends}
+
+
+def check_ids(plan: Plan, begun: Journal) -> None:
+    """Raises StartRefused when ids are to be kept of a log that ends earlier than its source: one id would have two
+    histories, and offsets of one would be taken for those of the other."""
+    later = next((one for one in plan.partitions if one.is_cut), None)
+    if begun.asked.keep_ids and later is not None:
+        has = f"the bucket holds its offsets to {later.source_end}, this ends at {later.log_end}"
+        raise StartRefused(f"{later.name} cannot keep its topic's id: {has}; restore it without --keep-ids")

@@ -12,7 +12,7 @@ from tierd.remote.documents import Document, Id
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewId:
-    """A restored topic is another one than its source: both may go on, and into one bucket."""
+    """A restored topic is another one than its source, unless its id was to be kept: both may go on, in one bucket."""
 
     source: Id
     topic_id: Id
@@ -38,6 +38,7 @@ class Asked:
     ends: tuple[End, ...] = ()
     """By topic and partition; those of others are where the bucket's are."""
 
+    keep_ids: bool = False
     kafka: bool = False
     """Into a directory that Kafka has formatted."""
 
@@ -49,7 +50,8 @@ class Asked:
         what = f"topics {', '.join(self.wanted)}" if self.wanted else "all topics"
         until = "" if self.until_ms is None else f", until {self.until_ms} ms"
         ends = ", to given offsets" if self.ends else ""
-        return f"{self.url}, {what}{until}{ends}{', for Kafka' if self.kafka else ''}"
+        how = f"{', under their ids' if self.keep_ids else ''}{', for Kafka' if self.kafka else ''}"
+        return f"{self.url}, {what}{until}{ends}{how}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,8 +67,11 @@ class Journal:
     def with_ids(self, sources: Iterable[Uuid]) -> "Journal":
         """With an id for each of these topics; those that are there stay."""
         known = {one.source for one in self.topics}
-        new = (NewId(source=one, topic_id=_random_id()) for one in sources if one not in known)
+        new = (NewId(source=one, topic_id=self._id_for(one)) for one in sources if one not in known)
         return replace(self, topics=(*self.topics, *new))
+
+    def _id_for(self, source: Uuid) -> Uuid:
+        return source if self.asked.keep_ids else _random_id()
 
 
 JOURNAL = Document(Journal)

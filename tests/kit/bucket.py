@@ -11,6 +11,7 @@ from pathlib import Path
 from kit.weed import ACCESS_KEY, SECRET_KEY, Weed
 from tierd.base.clock import SystemClock
 from tierd.config.model import S3, Remote
+from tierd.remote.keys import PROBE
 from tierd.remote.open import Bucket, open_store
 from tierd.storage.disk import PosixDisk
 
@@ -87,7 +88,7 @@ def unowned(remotely: Remotely, state: Path) -> list[str]:
         if now == _FINISHED and size and there.get(stem) != SUFFIXES:
             wrong.append(f"{stem}: committed, but only {sorted(there.get(stem, ()))} are there")
     for upload in remotely.bucket.store.list_uploads(remotely.bucket.keys.prefix):
-        if upload.key.rpartition(".")[0] not in named:
+        if PROBE not in upload.key and upload.key.rpartition(".")[0] not in named:  # a sweep takes those of a look
             wrong.append(f"an upload of {upload.key}, which no row names")
     return wrong if remotely.folder is None else wrong + _notes(remotely.folder, named)
 

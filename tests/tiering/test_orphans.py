@@ -7,7 +7,7 @@ import pytest
 from kit.remote_log import PART
 from tierd.base.ids import PartitionId, Uuid
 from tierd.config.topic import DAY_MS
-from tierd.remote.keys import Keys, ObjectKind, SegmentName
+from tierd.remote.keys import PROBE, Keys, ObjectKind, SegmentName
 from tierd.remote.store import ObjectInfo, UploadInfo
 from tierd.tiering.orphans import Guard, Holdings, Kind, Leftover, leftovers, old_uploads
 
@@ -137,4 +137,6 @@ def test_uploads_go_unless_a_copy_has_them_in_hand() -> None:
     assert kinds_of(key, Holdings(), NEW) == [Kind.YOUNG]
     assert kinds_of(key, Holdings(rows=frozenset({ID}))) == []
     assert kinds_of("p/other", Holdings()) == [Kind.UNEXPLAINED]
+    looked = f"{KEYS.own_folder}{PROBE}1-parts"
+    assert (kinds_of(looked, Holdings()), kinds_of(looked, Holdings(), NEW)) == ([Kind.UPLOAD], [Kind.YOUNG])
     assert [one.kind for one in old_uploads(KEYS, [UploadInfo(key, "u", OLD)], {}, GUARD)] == [Kind.UPLOAD]

@@ -175,14 +175,14 @@ def old_uploads(
     for upload in uploads:
         key = keys.parse(upload.key)
         kind, why = Kind.UPLOAD, "begun, and neither completed nor aborted"
-        if not isinstance(key, SegmentObject):
-            kind, why = Kind.UNEXPLAINED, "an upload of a key that is no segment's"
-        else:
+        if isinstance(key, SegmentObject):
             known = holdings.get(PartitionId(key.name.topic_id, key.name.partition), NOTHING)
             if key.name.segment_id in known.rows:
                 continue
-            if not guard.old(upload.started_ms):
-                kind = Kind.YOUNG
+        elif not is_probe(keys, upload.key):
+            kind, why = Kind.UNEXPLAINED, "an upload of a key that is no segment's"
+        if kind is Kind.UPLOAD and not guard.old(upload.started_ms):
+            kind = Kind.YOUNG
         found.append(Leftover(kind=kind, keys=(upload.key,), bytes=0, why=why, upload_id=upload.upload_id))
     return found
 

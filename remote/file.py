@@ -6,8 +6,9 @@ A directory that is a plain copy of an S3 bucket opens as it is: its ETags are t
 
 import functools
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from typing_extensions import Buffer
 
@@ -27,8 +28,9 @@ from tierd.remote.file_meta import (
 )
 from tierd.remote.file_names import children
 from tierd.remote.file_upload import FileUpload
-from tierd.remote.store import PART_BYTES, DeleteOutcome, ObjectInfo, UploadInfo
+from tierd.remote.store import PART_BYTES, PIECE_BYTES, DeleteOutcome, ObjectInfo, UploadInfo
 
+T = TypeVar("T")
 _READ_TRIES = 5
 
 
@@ -108,17 +110,34 @@ class FileStore:
     def get(self, key: str, start: int | None = None, stop: int | None = None, *, if_match: str | None = None) -> bytes:
         path = self._readable(key)
         with mapped(key), path.open("rb", buffering=0) as file:
-            size = os.fstat(file.fileno()).st_size
-            if if_match is not None and not self._has_etag(key, path, if_match):
-                raise PreconditionFailed(key, f"the object does not have ETag {if_match}")
-            first = start or 0
-            if start is not None and first >= size:
-                raise RequestRefused(key, "InvalidRange", f"byte {first} of {size}")
-            wanted = min(size if stop is None else stop, size) - first
+            first, wanted = self._span(key, path, file.fileno(), start, stop, if_match)
             body = _pread_all(file.fileno(), wanted, first)
         if len(body) != wanted:
             raise Damaged(f"{key}: {len(body)} bytes at {first} where {wanted} should be")
         return body
+
+    def pieces(
+        self, key: str, start: int, stop: int, use: Callable[[Iterator[bytes]], T], *, if_match: str | None = None
+    ) -> T:
+        path = self._readable(key)
+        with mapped(key):
+            file = path.open("rb", buffering=0)
+        with file:
+            with mapped(key):
+                first, wanted = self._span(key, path, file.fileno(), start, stop, if_match)
+            return use(_pieces(key, file.fileno(), first, wanted))
+
+    def _span(
+        self, key: str, path: Path, fd: int, start: int | None, stop: int | None, if_match: str | None
+    ) -> tuple[int, int]:
+        """The first byte of what is asked for, and how many there are."""
+        size = os.fstat(fd).st_size
+        if if_match is not None and not self._has_etag(key, path, if_match):
+            raise PreconditionFailed(key, f"the object does not have ETag {if_match}")
+        first = start or 0
+        if start is not None and first >= size:
+            raise RequestRefused(key, "InvalidRange", f"byte {first} of {size}")
+        return first, min(size if stop is None else stop, size) - first
 
     def get_with_info(self, key: str) -> tuple[ObjectInfo, bytes]:
         path = self._readable(key)
@@ -245,6 +264,17 @@ def _pread_all(fd: int, length: int, position: int) -> bytes:
         position += len(piece)
         length -= len(piece)
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def _pieces(key: str, fd: int, first: int, wanted: int) -> Iterator[bytes]:
+    stop = first + wanted
+    for at in range(first, stop, PIECE_BYTES):
+        length = min(PIECE_BYTES, stop - at)
+        with mapped(key):
+            piece = _pread_all(fd, length, at)
+        if len(piece) != length:
+            raise Damaged(f"{key}: {len(piece)} bytes at {at} where {length} should be")
+        yield piece
 
 
 def _files(folder: Path, key: str, prefix: str, after: str) -> Iterator[tuple[str, Path]]:

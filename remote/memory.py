@@ -4,13 +4,16 @@ import itertools
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from typing_extensions import Buffer
 
 from tierd.base.clock import Clock
 from tierd.remote import crc
 from tierd.remote.errors import Damaged, NotFound, PreconditionFailed, RequestRefused
-from tierd.remote.store import PART_BYTES, DeleteOutcome, ObjectInfo, UploadInfo
+from tierd.remote.store import PART_BYTES, PIECE_BYTES, DeleteOutcome, ObjectInfo, UploadInfo
+
+T = TypeVar("T")
 
 Hook = Callable[[str, str], None]
 """Called with (operation, key) and may raise. Operations are the method names, and put_part, complete."""
@@ -131,6 +134,12 @@ class MemoryStore:
             raise RequestRefused(key, "InvalidRange", f"byte {start} of {found.info.size}")
         self.after("get", key)
         return found.data[start:stop]
+
+    def pieces(
+        self, key: str, start: int, stop: int, use: Callable[[Iterator[bytes]], T], *, if_match: str | None = None
+    ) -> T:
+        data = self.get(key, start, stop, if_match=if_match)
+        return use(data[at : at + PIECE_BYTES] for at in range(0, len(data), PIECE_BYTES))
 
     def get_with_info(self, key: str) -> tuple[ObjectInfo, bytes]:
         self.before("get_with_info", key)

@@ -1,11 +1,14 @@
 """A store that refuses to write, whatever asks for it: archive, restore and verify only read."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 from typing_extensions import Buffer
 
 from tierd.base.errors import TierdError
 from tierd.remote.store import PART_BYTES, DeleteOutcome, ObjectInfo, ObjectStore, Upload, UploadInfo
+
+T = TypeVar("T")
 
 
 class WriteRefused(TierdError):
@@ -47,6 +50,11 @@ class ReadOnlyStore:
 
     def get(self, key: str, start: int | None = None, stop: int | None = None, *, if_match: str | None = None) -> bytes:
         return self.plain.get(key, start, stop, if_match=if_match)
+
+    def pieces(
+        self, key: str, start: int, stop: int, use: Callable[[Iterator[bytes]], T], *, if_match: str | None = None
+    ) -> T:
+        return self.plain.pieces(key, start, stop, use, if_match=if_match)
 
     def get_with_info(self, key: str) -> tuple[ObjectInfo, bytes]:
         return self.plain.get_with_info(key)

@@ -27,7 +27,7 @@ from tierd.remote.s3_client import S3Options, http_headers, make_client
 from tierd.remote.s3_errors import MAPPED, mapped
 from tierd.remote.s3_upload import S3Upload
 from tierd.remote.server_clock import ServerClock
-from tierd.remote.store import PART_BYTES, DeleteOutcome, ObjectInfo, UploadInfo
+from tierd.remote.store import PART_BYTES, PIECE_BYTES, DeleteOutcome, ObjectInfo, UploadInfo
 from tierd.remote.versions import Version
 
 if TYPE_CHECKING:
@@ -150,16 +150,26 @@ class S3Store:
         return self._retrier.run(send)
 
     def get(self, key: str, start: int | None = None, stop: int | None = None, *, if_match: str | None = None) -> bytes:
-        wanted: dict[str, Any] = {} if if_match is None else {"IfMatch": if_match}
-        span = http_range(start, stop)
-        if span is not None:
-            wanted["Range"] = span
+        wanted = _wanted(start, stop, if_match)
 
         def send(failures: int) -> bytes:
             answer, body = self._get(key, wanted)
-            if span is not None and answer["ResponseMetadata"]["HTTPStatusCode"] != _PARTIAL:
-                raise RequestRefused(key, "NoRange", "the server ignores Range: tierd cannot use it")
+            _held_to_range(key, wanted, answer)
             return body
+
+        return self._retrier.run(send)
+
+    def pieces(
+        self, key: str, start: int, stop: int, use: Callable[[Iterator[bytes]], T], *, if_match: str | None = None
+    ) -> T:
+        wanted = _wanted(start, stop, if_match)
+
+        def send(failures: int) -> T:
+            answer = self.call(key, self.client.get_object, Key=key, **wanted)
+            with answer["Body"] as stream:
+                _held_to_range(key, wanted, answer)
+                self._meter.received("get_object", key, answer["ContentLength"])
+                return use(_pieces(key, stream, answer["ContentLength"]))
 
         return self._retrier.run(send)
 
@@ -309,6 +319,33 @@ def _info(key: str, answer: Mapping[str, Any]) -> ObjectInfo:
         crc32c=crc.from_header(checksum),
         metadata={name.lower(): value for name, value in answer.get("Metadata", {}).items()},
     )
+
+
+def _wanted(start: int | None, stop: int | None, if_match: str | None) -> dict[str, Any]:
+    wanted: dict[str, Any] = {} if if_match is None else {"IfMatch": if_match}
+    span = http_range(start, stop)
+    if span is not None:
+        wanted["Range"] = span
+    return wanted
+
+
+def _held_to_range(key: str, wanted: Mapping[str, Any], answer: Mapping[str, Any]) -> None:
+    if "Range" in wanted and answer["ResponseMetadata"]["HTTPStatusCode"] != _PARTIAL:
+        raise RequestRefused(key, "NoRange", "the server ignores Range: tierd cannot use it")
+
+
+def _pieces(key: str, stream: Any, length: int) -> Iterator[bytes]:
+    """A body of *length* bytes as it comes."""
+    left = length
+    while left:
+        try:
+            piece: bytes = stream.read(min(PIECE_BYTES, left))
+        except MAPPED as error:
+            raise mapped(key, error) from error
+        if not piece:
+            raise Damaged(f"{key}: {length - left} of {length} bytes came")
+        left -= len(piece)
+        yield piece
 
 
 def _ms(when: datetime) -> int:

@@ -5,14 +5,19 @@ Every call may raise RemoteUnavailable (or a subclass: Throttled, AccessRefused,
 backend's own bounded retries; RequestRefused is final.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from typing_extensions import Buffer
 
+T = TypeVar("T")
+
 PART_BYTES = 16 * 1024 * 1024
 """Size of a multipart part unless told otherwise; every part but the last has it."""
+
+PIECE_BYTES = 512 * 1024
+"""Most that `pieces` gives at a time: it stays in a processor's cache, and its memory is used again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +103,14 @@ class ObjectStore(Protocol):
 
         Raises NotFound; PreconditionFailed when *if_match* is given and the object changed; RequestRefused when *start*
         is at or above the object's size. A body shorter than promised is never returned.
+        """
+
+    def pieces(
+        self, key: str, start: int, stop: int, use: Callable[[Iterator[bytes]], T], *, if_match: str | None = None
+    ) -> T:
+        """What *use* makes of bytes [start, stop), given to it piece by piece as they come; as `get` otherwise.
+
+        A try that fails in the middle raises inside *use*, which is then called again with all pieces from the first.
         """
 
     def get_with_info(self, key: str) -> tuple[ObjectInfo, bytes]:

@@ -111,6 +111,12 @@ class WatchedStore:
         with self.calls.one():
             return self.plain.get(key, start, stop, if_match=if_match)
 
+    def pieces(
+        self, key: str, start: int, stop: int, use: Callable[[Iterator[bytes]], Item], *, if_match: str | None = None
+    ) -> Item:
+        with self.calls.one():
+            return self.plain.pieces(key, start, stop, use, if_match=if_match)
+
     def get_with_info(self, key: str) -> tuple[ObjectInfo, bytes]:
         with self.calls.one():
             return self.plain.get_with_info(key)

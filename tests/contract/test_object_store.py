@@ -1,7 +1,8 @@
 """One contract for every object store (`remote/store.py`)."""
 
+import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from tierd.remote import crc
 from tierd.remote.errors import Damaged, NotFound, PreconditionFailed, RemoteUnavailable, RequestRefused
 from tierd.remote.keys import Keys, ObjectKind, SegmentName
 from tierd.remote.s3 import S3Store
-from tierd.remote.store import ObjectInfo, ObjectStore
+from tierd.remote.store import PIECE_BYTES, ObjectInfo, ObjectStore
 
 PART = 5 * 1024 * 1024
 RACERS = 8
@@ -77,6 +78,35 @@ class TestObjectStore:
     def test_ranges(self, store: ObjectStore, start: int | None, stop: int | None, expected: bytes | None) -> None:
         put(store, "r", b"0123456789")
         assert store.get("r", start, stop) == (expected or b"0123456789")
+
+    def test_pieces_are_the_range_in_order(self, store: ObjectStore) -> None:
+        data = random.Random(1).randbytes(3 * PIECE_BYTES)
+        old = put(store, "r", data)
+        for start, stop in ((0, len(data)), (5, PIECE_BYTES + 6), (7, 9), (2 * PIECE_BYTES, len(data) + 5)):
+            pieces = store.pieces("r", start, stop, list, if_match=old.etag)
+            assert b"".join(pieces) == data[start:stop]
+            assert all(0 < len(piece) <= PIECE_BYTES for piece in pieces)
+        assert store.get("r", 1, 3) == data[1:3], "the connection is good for the next request"
+        with pytest.raises(NotFound):
+            store.pieces("nowhere", 0, 1, list)
+        with pytest.raises(RequestRefused):
+            store.pieces("r", len(data), len(data) + 1, list)
+        put(store, "r", b"another")
+        with pytest.raises(PreconditionFailed):
+            store.pieces("r", 0, 1, list, if_match=old.etag)
+
+    def test_who_uses_the_pieces_may_fail(self, store: ObjectStore) -> None:
+        put(store, "r", bytes(3 * PIECE_BYTES))
+        began = []
+
+        def use(pieces: Iterator[bytes]) -> None:
+            began.append(next(pieces))
+            raise FileNotFoundError("mine")
+
+        with pytest.raises(FileNotFoundError, match="mine"):
+            store.pieces("r", 0, 3 * PIECE_BYTES, use)
+        assert len(began) == 1
+        assert store.get("r", 1, 3) == bytes(2)
 
     def test_a_range_behind_the_end_is_refused(self, store: ObjectStore) -> None:
         put(store, "r", b"0123456789")

@@ -30,7 +30,7 @@ from tierd.remote.retry import RetryPolicy
 from tierd.remote.s3 import S3Options, S3Store
 from tierd.remote.s3_client import make_client
 from tierd.remote.s3_errors import MAPPED, mapped
-from tierd.remote.store import ObjectInfo
+from tierd.remote.store import PIECE_BYTES, ObjectInfo
 
 QUICK = RetryPolicy(tries=4, first_ms=1, longest_ms=2)
 PART = 5 * 1024 * 1024
@@ -133,6 +133,55 @@ def test_reads_lists_and_deletes_are_simply_repeated(store: Faulty, operation: s
     assert store.head("k").size == 10
     assert [info.key for info in store.list("")] == ["k"]
     assert store.delete(["k"])[0].refused is None
+
+
+class Breaking:
+    """A body whose connection breaks, or ends early, after the first piece."""
+
+    def __init__(self, body: Any, error: Exception | None) -> None:
+        self._body, self._error = body, error
+        self._read = False
+
+    def __enter__(self) -> "Breaking":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._body.close()
+
+    def read(self, size: int) -> bytes:
+        if self._read:
+            if self._error is not None:
+                raise self._error
+            return b""
+        self._read = True
+        found: bytes = self._body.read(size)
+        return found
+
+
+@pytest.mark.parametrize("error", [ResponseStreamingError(error="broken"), None])
+def test_pieces_begin_again_when_a_body_breaks_off(store: Faulty, error: Exception | None) -> None:
+    data = bytes(range(256)) * (3 * PIECE_BYTES // 256)
+    put(store, "k", data)
+    plain, tries = store.client.get_object, []
+
+    def get_object(**params: Any) -> Any:
+        answer = plain(**params)
+        if len(tries) < 2:
+            answer["Body"] = Breaking(answer["Body"], error)
+        tries.append(0)
+        return answer
+
+    store.client.get_object = get_object  # type: ignore[method-assign]
+    given: list[list[bytes]] = []
+
+    def use(pieces: Iterator[bytes]) -> bytes:
+        given.append([])
+        for piece in pieces:
+            given[-1].append(piece)
+        return b"".join(given[-1])
+
+    assert store.pieces("k", 3, len(data), use) == data[3:]
+    assert [len(pieces) for pieces in given] == [1, 1, 3]
 
 
 def test_an_outage_is_reported_after_bounded_tries(store: Faulty) -> None:

@@ -17,7 +17,7 @@ from tierd.storage.records import Record
 from tierd.tiering.reader.ahead import Fetch, LoadIndex, SegmentState, Stream, Streams, plan, window_bytes
 from tierd.tiering.reader.extents import Boundaries, Extent, ExtentMap, next_extent
 from tierd.tiering.reader.slots import ExtentName
-from tierd.tiering.reader.table import BatchTable, walk
+from tierd.tiering.reader.table import BatchTable, Walker, walk
 
 
 @dataclass(frozen=True)
@@ -158,6 +158,27 @@ def test_walk_stops_at_every_cut_and_refuses_every_flipped_bit_that_matters() ->
             continue
         # A length that reaches beyond the data looks like a batch cut off; a base offset may move within the segment.
         assert table is None or table.length < len(raw) or at < 8
+
+
+@given(st.lists(st.integers(0, 200), min_size=1, max_size=6), st.lists(st.integers(1, 150), min_size=1), st.data())
+def test_pieces_say_the_same_as_the_whole(values: list[int], cuts: list[int], data: st.DataObject) -> None:
+    raw = bytearray(b"".join(encode_batch([Record(n, 1, None, bytes(size))]) for n, size in enumerate(values)))
+    if data.draw(st.booleans()):
+        bit = data.draw(st.integers(0, 8 * len(raw) - 1))
+        raw[bit // 8] ^= 1 << bit % 8
+    raw = raw[: data.draw(st.integers(0, len(raw)))]
+
+    def outcome(pieces: list[int]) -> object:
+        walker, at = Walker("x", 100, floor=0, ceiling=len(values)), 0
+        try:
+            for size in pieces:
+                walker.feed(memoryview(raw)[at : at + size])
+                at += size
+        except CorruptFile as error:
+            return error.position, error.reason
+        return walker.table()
+
+    assert outcome([*cuts, len(raw)]) == outcome([len(raw)])
 
 
 def test_walk_holds_offsets_to_the_segment() -> None:

@@ -68,18 +68,21 @@ class DiskCache:
     def path(self, name: str) -> Path:
         return self.directory / name
 
-    def write(self, name: str, pieces: Iterator[Buffer]) -> None:
-        """Make file *name* hold *pieces*, or leave nothing. Any thread. Raises DiskFull and what *pieces* raises."""
-        path, tmp = self.path(name), self._tmp()
+    def write(self, name: str | Callable[[], str], pieces: Iterator[Buffer]) -> None:
+        """Make file *name* (asked for once all pieces are there) hold *pieces*, or leave nothing. Any thread.
+
+        Raises DiskFull and what *pieces* raises.
+        """
+        tmp = self._tmp()
         fd = self._new(tmp)
         try:
             for piece in pieces:
                 _write_all(fd, memoryview(piece).cast("B"))
-            os.rename(tmp, path)
+            os.rename(tmp, self.path(name if isinstance(name, str) else name()))
         except OSError as error:
             os.unlink(tmp)
             if error.errno in _NO_ROOM:
-                raise DiskFull(f"{path}: no room for the read cache; set remote.cache.bytes lower") from error
+                raise DiskFull(f"{self.directory}: no room for the read cache; set remote.cache.bytes lower") from error
             raise
         except BaseException:
             os.unlink(tmp)

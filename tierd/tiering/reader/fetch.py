@@ -3,6 +3,7 @@
 import logging
 from array import array
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -14,19 +15,21 @@ from tierd.remote.chunks import DEFAULT_CHUNK_BYTES
 from tierd.remote.errors import KeyMissing, NotFound, PreconditionFailed
 from tierd.remote.keyring import KeyRing
 from tierd.remote.ranges import ByteRange
-from tierd.remote.store import ObjectStore
+from tierd.remote.store import PIECE_BYTES, ObjectStore
 from tierd.storage.header import CRC_START, HEADER_BYTES, BatchHeader, parse_header
 from tierd.tiering.reader.bodies import Bodies
 from tierd.tiering.reader.cache import DiskCache
 from tierd.tiering.reader.extents import Extent
 from tierd.tiering.reader.slots import ExtentName
-from tierd.tiering.reader.table import BatchTable, walk
+from tierd.tiering.reader.table import BatchTable, Walker, walk
 from tierd.tiering.segments import RemoteSegment
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+_PIECES_BYTES = 2 * PIECE_BYTES
+"""The piece in hand, and the next one as it comes."""
 _BAD_OBJECTS = 1000
 """So many are counted, then all begin anew."""
 
@@ -36,9 +39,14 @@ class SegmentGone(CorruptFile):
 
 
 def memory_bytes(segment: RemoteSegment, extent: Extent) -> int:
-    """What fetching *extent* takes: of a transformed segment also the chunks that hold it, and one that is restored."""
+    """What fetching *extent* takes: of a transformed segment also the chunks that hold it, and one that is restored.
+
+    A plain one whose end is known goes to the disk piece by piece.
+    """
     length = extent.range.length
-    return length if segment.stored_bytes is None else 2 * (length + DEFAULT_CHUNK_BYTES)
+    if segment.stored_bytes is not None:
+        return 2 * (length + DEFAULT_CHUNK_BYTES)
+    return length if extent.open_end else min(length, _PIECES_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,17 +110,36 @@ class Fetcher:
             log.warning("bad range, fetched once more", extra=facts)
 
     def _extent(self, segment: RemoteSegment, extent: Extent) -> Fetched:
+        if segment.stored_bytes is None and not extent.open_end:
+            return self._as_it_comes(segment, extent.range)
         start, stop = extent.range.start, extent.range.stop
         data = memoryview(self._log(segment, extent.range))
         table = walk(data, segment.log_key, start, floor=segment.base, ceiling=segment.next_base)
         if table is None and extent.open_end and len(data) >= HEADER_BYTES:
             return self._large_batch(segment, start, data)
         if table is None or not (extent.open_end or table.length == len(data)):
-            at = start + (table.length if table is not None else 0)
-            raise CorruptFile(segment.log_key, at, f"the batch here does not end by byte {stop}, where one begins")
+            raise _no_end(segment, start, stop, table)
         name = _name(segment, start, table)
         self._cache.write(str(name), iter([data[: table.length]]))
         return Fetched(name, table)
+
+    def _as_it_comes(self, segment: RemoteSegment, part: ByteRange) -> Fetched:
+        """Pieces are checked and written while they are in the processor's cache; none is kept."""
+
+        def use(pieces: Iterator[bytes]) -> Fetched:
+            walker = Walker(segment.log_key, part.start, floor=segment.base, ceiling=segment.next_base)
+
+            def fetched() -> Fetched:
+                table = walker.table()
+                if table is None or table.length != part.length:
+                    raise _no_end(segment, part.start, part.stop, table)
+                return Fetched(_name(segment, part.start, table), table)
+
+            self._cache.write(lambda: str(fetched().name), map(walker.passed, pieces))
+            return fetched()
+
+        with _there(segment.log_key, part.start):
+            return self._store.pieces(segment.log_key, part.start, part.stop, use, if_match=segment.log_etag)
 
     def _large_batch(self, segment: RemoteSegment, start: int, head: memoryview) -> Fetched:
         """A batch that is larger than what was asked for, of which *head* came: the rest in pieces."""
@@ -156,15 +183,27 @@ class Fetcher:
             raise SegmentGone(segment.manifest_key, 0, "the object is not in the bucket any more") from error
 
     def _get(self, key: str, etag: str | None, part: ByteRange) -> bytes:
-        try:
+        with _there(key, part.start):
             data = self._store.get(key, part.start, part.stop, if_match=etag)
-        except NotFound as error:
-            raise SegmentGone(key, part.start, "the object is not in the bucket any more") from error
-        except PreconditionFailed as error:
-            raise SegmentGone(key, part.start, "another object is in its place") from error
         if len(data) != part.length:
             raise CorruptFile(key, part.start + len(data), f"the object ends here, expected {part.stop} bytes or more")
         return data
+
+
+@contextmanager
+def _there(key: str, position: int) -> Iterator[None]:
+    """Around a GET of a committed segment's object."""
+    try:
+        yield
+    except NotFound as error:
+        raise SegmentGone(key, position, "the object is not in the bucket any more") from error
+    except PreconditionFailed as error:
+        raise SegmentGone(key, position, "another object is in its place") from error
+
+
+def _no_end(segment: RemoteSegment, start: int, stop: int, table: BatchTable | None) -> CorruptFile:
+    at = start + (table.length if table is not None else 0)
+    return CorruptFile(segment.log_key, at, f"the batch here does not end by byte {stop}, where one begins")
 
 
 def _name(segment: RemoteSegment, start: int, table: BatchTable) -> ExtentName:

@@ -88,28 +88,120 @@ class BatchTable:
         return Cut(position, self.stops[end - 1] - position, self.nexts[end - 1])
 
 
+class Walker:
+    """Checks batches in bytes that come piece by piece: the bytes of object *where* from position *at* on."""
+
+    def __init__(self, where: str, at: int, *, floor: int, ceiling: int) -> None:
+        """Offsets must ascend within [floor, ceiling); no CRC covers them."""
+        self._where = where
+        self._at = at
+        self._floor = floor
+        self._ceiling = ceiling
+        self._bases, self._nexts, self._stops = array("q"), array("q"), array("q")
+        self._stop = 0
+        """Where the whole batches so far end."""
+        self._front = bytearray()
+        """Of a header that is not whole yet."""
+        self._left = 0
+        """Bytes that the batch under way lacks."""
+        self._sum = self._crc = 0
+        """Of the batch under way: over what has come, and what it should be in the end."""
+
+    def feed(self, piece: memoryview) -> None:
+        """Raises CorruptFile for a wrong CRC, anything that is no batch, and offsets that are out of order."""
+        at = self._go_on(piece) if self._left or self._front else 0
+        at = self._whole(piece, at)
+        if at < len(piece):
+            self._begin(piece[at:])
+
+    def passed(self, piece: bytes) -> bytes:
+        """*piece*, once it is fed."""
+        self.feed(memoryview(piece))
+        return piece
+
+    def table(self) -> BatchTable | None:
+        """The batches that are whole so far; what is missing of one at the end is the caller's to judge."""
+        return BatchTable(self._bases, self._nexts, self._stops) if self._bases else None
+
+    def _whole(self, piece: memoryview, at: int) -> int:
+        """Take in the batches that lie whole in *piece* from *at* on; where they end."""
+        size, floor, ceiling, here = len(piece), self._floor, self._ceiling, self._stop - at
+        bases, nexts, stops = self._bases, self._nexts, self._stops
+        while at + HEADER_BYTES <= size:
+            base, length, _, magic, crc, _, delta = _FRONT.unpack_from(piece, at)
+            stop, after = at + LENGTH_END + length, base + delta + 1
+            if magic != MAGIC or not floor <= base < after <= ceiling or length < HEADER_BYTES - LENGTH_END:
+                raise self._no_batch(floor, here + at)
+            if stop > size:
+                break
+            if crc32c(piece[at + CRC_START : stop]) != crc:
+                raise self._wrong(here + at)
+            floor = after
+            bases.append(base)
+            nexts.append(after)
+            stops.append(here + stop)
+            at = stop
+        self._floor, self._stop = floor, here + at
+        return at
+
+    def _begin(self, rest: memoryview) -> None:
+        """*rest* is the beginning of a batch, or of its header."""
+        self._front += rest[:HEADER_BYTES]
+        if len(self._front) < HEADER_BYTES:
+            return
+        _, length, _, _, self._crc, _, _ = _FRONT.unpack_from(self._front)
+        self._sum = crc32c(rest[CRC_START:])
+        self._left = LENGTH_END + length - len(rest)
+
+    def _go_on(self, piece: memoryview) -> int:
+        """The batch under way goes on with *piece*; where it ends there."""
+        at = 0
+        if not self._left:
+            at = HEADER_BYTES - len(self._front)
+            self._front += piece[:at]
+            if len(self._front) < HEADER_BYTES:
+                return len(piece)
+            self._check_front()
+        taken = piece[at : at + self._left]
+        self._sum = crc32c(taken, self._sum)
+        self._left -= len(taken)
+        if not self._left:
+            self._end()
+        return at + len(taken)
+
+    def _check_front(self) -> None:
+        base, length, _, magic, self._crc, _, delta = _FRONT.unpack_from(self._front)
+        good = magic == MAGIC and self._floor <= base <= base + delta < self._ceiling
+        if not good or length < HEADER_BYTES - LENGTH_END:
+            raise self._no_batch(self._floor, self._stop)
+        self._sum = crc32c(self._front[CRC_START:])
+        self._left = LENGTH_END + length - HEADER_BYTES
+
+    def _end(self) -> None:
+        if self._sum != self._crc:
+            raise self._wrong(self._stop)
+        base, length, _, _, _, _, delta = _FRONT.unpack_from(self._front)
+        self._front.clear()
+        self._floor = base + delta + 1
+        self._stop += LENGTH_END + length
+        self._bases.append(base)
+        self._nexts.append(self._floor)
+        self._stops.append(self._stop)
+
+    def _no_batch(self, floor: int, position: int) -> CorruptFile:
+        why = f"no batch over offsets in [{floor}, {self._ceiling}) begins here"
+        return CorruptFile(self._where, self._at + position, why)
+
+    def _wrong(self, position: int) -> CorruptFile:
+        return CorruptFile(self._where, self._at + position, "the CRC-32C of the batch does not match")
+
+
 def walk(data: memoryview, where: str, at: int, *, floor: int, ceiling: int) -> BatchTable | None:
     """Check every batch that lies whole in *data*, the bytes of object *where* from position *at* on.
 
-    None when not even the first lies whole there. Raises CorruptFile for a wrong CRC, anything that is no batch, and
-    offsets (which no CRC covers) that do not ascend within [floor, ceiling). What a batch at the end lacks is the
-    caller's to judge: see `length`.
+    None when not even the first lies whole there; what a batch at the end lacks is the caller's to judge: see
+    `length`. Raises as `Walker.feed`.
     """
-    bases, nexts, stops = array("q"), array("q"), array("q")
-    position, size = 0, len(data)
-    while position + HEADER_BYTES <= size:
-        base, length, _, magic, crc, _, delta = _FRONT.unpack_from(data, position)
-        stop = position + LENGTH_END + length
-        after = base + delta + 1
-        if magic != MAGIC or not floor <= base < after <= ceiling or length < HEADER_BYTES - LENGTH_END:
-            raise CorruptFile(where, at + position, f"no batch over offsets in [{floor}, {ceiling}) begins here")
-        if stop > size:
-            break
-        if crc32c(data[position + CRC_START : stop]) != crc:
-            raise CorruptFile(where, at + position, "the CRC-32C of the batch does not match")
-        floor = after
-        bases.append(base)
-        nexts.append(floor)
-        stops.append(stop)
-        position = stop
-    return BatchTable(bases, nexts, stops) if bases else None
+    walker = Walker(where, at, floor=floor, ceiling=ceiling)
+    walker.feed(data)
+    return walker.table()

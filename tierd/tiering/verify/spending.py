@@ -1,7 +1,7 @@
 """What a look at the bucket costs, counted at the store, and the limit that it was given. A store for reading only."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -64,6 +64,12 @@ class CountedStore(ReadOnlyStore):
         with self._lock:
             self._cost = self._cost.plus(Cost(0, len(data)))
         return data
+
+    def pieces(
+        self, key: str, start: int, stop: int, use: Callable[[Iterator[bytes]], Item], *, if_match: str | None = None
+    ) -> Item:
+        self._count(stop - start)
+        return self.plain.pieces(key, start, stop, use, if_match=if_match)
 
     def get_with_info(self, key: str) -> tuple[ObjectInfo, bytes]:
         info, data = self.plain.get_with_info(key)

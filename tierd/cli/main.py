@@ -26,6 +26,7 @@ VERBS = {
     "sweep": "Delete from the bucket what nobody needs.",
     "retention": "Show what retention will let go, and when.",
     "cost": "Show how much the bucket is used, in money.",
+    "plan": "Say what tiering will cost, before it is switched on.",
     "gaps": "Show or accept offsets that the bucket has lost.",
     "verify": "Look whether the bucket still has what it should have.",
     "archive": "Serve a bucket as it is, read-only.",

@@ -16,6 +16,7 @@ from typing import Any, Self
 from tierd.base.ids import PartitionId, Uuid
 from tierd.remote.view import RemotePartition
 from tierd.storage.database import meanings, open_database, transaction
+from tierd.storage.view import SegmentView
 from tierd.tiering import lifecycle
 from tierd.tiering.accepted import AcceptedGaps
 from tierd.tiering.lifecycle import CopyState
@@ -32,9 +33,10 @@ from tierd.tiering.rows import (
 )
 from tierd.tiering.segments import RemoteSegment
 
-_GAPS = "accepted_gaps"
+GAPS = "accepted_gaps"
 _MARKS = ", ".join("?" * len(COLUMNS.split(",")))
 _SELECT = f"SELECT {COLUMNS} FROM segments "  # noqa: S608 (names of columns, no input)
+_VIEWS = "SELECT base, next_base, size_bytes, largest_timestamp_ms, append_ms FROM segments "
 _OF = "WHERE topic_id = ? AND partition = ? "
 _READABLE = f"AND state = {int(CopyState.COPY_FINISHED)} "
 
@@ -46,7 +48,7 @@ class Catalog:
         self._db = connection
         self._path = path
         self._lock = threading.Lock()
-        self.gaps = AcceptedGaps(self.get(_GAPS), lambda text: self.put(_GAPS, text))
+        self.gaps = AcceptedGaps(self.get(GAPS), lambda text: self.put(GAPS, text))
 
     @classmethod
     def open(cls, path: Path) -> Self:
@@ -78,6 +80,10 @@ class Catalog:
         with self._commit() as db:
             db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
 
+    def facts(self) -> dict[str, str]:
+        """All of them."""
+        return {key: value for key, value in self._rows("SELECT key, value FROM meta")}
+
     # --- look-ups of readers (SegmentSource) -------------------------------------------------------------------------
     def covering(self, part: PartitionId, offset: int) -> RemoteSegment | None:
         found = self._segments(
@@ -100,6 +106,14 @@ class Catalog:
         if state is None:
             return self._segments(_OF + "ORDER BY base", _key(part))
         return self._segments(_OF + "AND state = ? ORDER BY base", (*_key(part), int(state)))
+
+    def views(self, part: PartitionId) -> list[SegmentView]:
+        """What planners ask of the committed segments, ascending: a tenth of the work of whole rows."""
+        rows = self._rows(_VIEWS + _OF + _READABLE + "ORDER BY base", _key(part))
+        return [
+            SegmentView(base=base, next_base=stop, size_bytes=size, largest_timestamp_ms=largest, append_ms=append_ms)
+            for base, stop, size, largest, append_ms in rows
+        ]
 
     def in_state(self, state: CopyState) -> list[CatalogSegment]:
         return self._segments(f"WHERE state = {int(state)} ORDER BY topic_id, partition, base")

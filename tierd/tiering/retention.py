@@ -63,6 +63,7 @@ class Retention:
             if self._state.stopping or not self._state.held:
                 return
             await self.partition(part)
+            await asyncio.sleep(0)  # most of it waits for nothing, and there may be very many
 
     async def _may_go(self) -> bool:
         trouble = self.trouble()
@@ -133,8 +134,7 @@ class Retention:
         settings = view.settings
         if settings.retention_ms is None and settings.retention_bytes is None:
             return
-        rows = self._state.catalog.segments(view.id, CopyState.COPY_FINISHED)
-        target = log_start_target(view, [row.remote.view for row in rows], now_ms=self._state.clock.now_ms())
+        target = log_start_target(view, self._state.catalog.views(view.id), now_ms=self._state.clock.now_ms())
         if target > view.log_start:
             log_start = await self._state.local.move_log_start(view.id, target)
             if log_start == view.log_start:

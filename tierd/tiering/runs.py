@@ -125,14 +125,12 @@ def _first_appends(
         if view.id not in outside:
             firsts[view.id] = max(view.log_end, firsts.get(view.id, 0))
     firsts.update(dict.fromkeys(request.offline, NEVER))
+    by_topic: dict[Uuid, dict[int, int]] = {topic_id: {} for topic_id in topics}
+    for part, first in sorted(firsts.items()):
+        if first and part.topic_id in by_topic:
+            by_topic[part.topic_id][part.partition] = first
     return tuple(
-        TopicStart(
-            topic=topic,
-            topic_id=topic_id,
-            first_append={
-                part.partition: first for part, first in sorted(firsts.items()) if part.topic_id == topic_id and first
-            },
-        )
+        TopicStart(topic=topic, topic_id=topic_id, first_append=by_topic[topic_id])
         for topic_id, topic in topics.items()
     )
 

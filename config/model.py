@@ -76,9 +76,9 @@ class Remote(Section):
         Setting(
             "remote.range.bytes",
             Number(256 * KIB, 256 * MIB, BYTES),
-            "Bytes asked for at a time by a sequential reader.",
+            "Most bytes asked for at a time by a fast sequential reader; slower and newer ones ask for less.",
         ),
-    ] = 8 * MIB
+    ] = 16 * MIB
     first_range_bytes: Annotated[
         int,
         Setting(
@@ -88,7 +88,7 @@ class Remote(Section):
         ),
     ] = MIB
     read_ahead: Annotated[
-        int, Setting("remote.read.ahead", Number(0, 256), "Ranges fetched ahead of a sequential reader.")
+        int, Setting("remote.read.ahead", Number(0, 256), "Most such ranges ahead of a sequential reader.")
     ] = 8
     cache_bytes: Annotated[
         int,

@@ -1,15 +1,16 @@
 """What to fetch before it is asked for. Pure.
 
-A reader is sequential once it goes on where its last answer ended; then ranges are large, and several are in flight
-or waiting for it at any time, across the ends of segments. Readers are recognised by partition and offset alone.
+A reader is sequential once it goes on where its last answer ended; then what `pace` says is in flight or waiting for
+it at any time, across the ends of segments. Readers are recognised by partition and offset alone.
 """
 
 from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tierd.base.ids import PartitionId, Uuid
 from tierd.tiering.reader.extents import Boundaries, Extent, ExtentMap, next_extent
+from tierd.tiering.reader.pace import Habit
 from tierd.tiering.segments import RemoteSegment
 
 ACTIVE_MS = 10_000
@@ -23,14 +24,16 @@ class Stream:
     segment: RemoteSegment
     position: int
     """File position in that segment at which the next answer begins."""
-    sequential: bool
     used_ms: int
-    planned: tuple[int, int] | None = None
-    """Base of the segment and position in it when a plan was last made."""
+    """When it was last answered."""
+    habit: Habit = field(default_factory=Habit)
+    sequential: bool = False
+    planned: tuple[int, int, int] | None = None
+    """Base of the segment and position in it when a plan was last made, and how far on the next one is due."""
 
-    def due(self, step_bytes: int) -> bool:
+    def due(self) -> bool:
         """Whether it moved on far enough since the last plan for another one to be worth its while."""
-        base, position = self.planned or (None, 0)
+        base, position, step_bytes = self.planned or (None, 0, 0)
         return base != self.segment.base or self.position - position >= step_bytes
 
 

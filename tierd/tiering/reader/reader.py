@@ -19,6 +19,7 @@ from tierd.tiering.reader.cache import CacheFile, DiskCache
 from tierd.tiering.reader.fetch import Fetcher, SegmentGone
 from tierd.tiering.reader.indexes import RemoteIndexes, is_index_name
 from tierd.tiering.reader.options import ReaderOptions
+from tierd.tiering.reader.pace import Pace, pace, smallest_range
 from tierd.tiering.reader.permits import Permits
 from tierd.tiering.reader.pool import ExtentPool
 from tierd.tiering.reader.slots import ExtentName, Slot
@@ -27,9 +28,6 @@ from tierd.tiering.reader.times import TimeLookups
 from tierd.tiering.segments import RemoteSegment, SegmentSource
 
 log = logging.getLogger(__name__)
-
-PLANS_PER_RANGE = 4
-"""A small read of what is there already does not look ahead again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +101,8 @@ class RemoteReader:
         What is in memory comes at once; nothing beyond the first extent is waited for.
         """
         stream = self._streams.at(part, offset)
+        if stream is not None:
+            stream.habit = stream.habit.came_again(self._clock.monotonic_ms() - stream.used_ms)
         await self._cache.descriptors()
         while True:
             found = await self._find(part, offset, stop, stream)
@@ -158,7 +158,8 @@ class RemoteReader:
 
     async def _find(self, part: PartitionId, offset: int, stop: int, stream: Stream | None) -> _Found | None:
         """The first batch whose last offset is at or above *offset*, in a segment that begins below *stop*."""
-        want_bytes = self._options.first_bytes if stream is None else self._options.range_bytes
+        options = self._options
+        want_bytes = options.first_bytes if stream is None else smallest_range(options.range_bytes)
         segment: RemoteSegment | None
         if stream is not None and stream.segment.base <= offset < stream.segment.next_base:
             segment, begin = stream.segment, stream.position  # `forget` takes care of those that go
@@ -241,20 +242,25 @@ class RemoteReader:
         """Remember where this reader will go on, and fetch ahead of it when it is sequential."""
         now_ms = self._clock.monotonic_ms()
         if stream is None:
-            stream = Stream(gathered.segment, gathered.position, sequential=False, used_ms=now_ms)
+            stream = Stream(gathered.segment, gathered.position, used_ms=now_ms)
         else:
             stream.segment, stream.position = gathered.segment, gathered.position
             stream.sequential, stream.used_ms = True, now_ms
+        stream.habit = stream.habit.took(gathered.length)
         self._streams.moved(part, offset, gathered.next_offset, stream)
-        if stream.sequential and stream.due(self._options.range_bytes // PLANS_PER_RANGE):
+        if stream.sequential and stream.due():
             self._read_ahead(stream, stop)
 
-    def _read_ahead(self, stream: Stream, stop: int) -> None:
+    def _pace(self, stream: Stream) -> Pace:
         options = self._options
-        stream.planned = stream.segment.base, stream.position
         full_bytes = options.read_ahead * options.range_bytes
-        window = window_bytes(full_bytes, options.cache_bytes, self._streams.active(self._clock.monotonic_ms()))
-        for step in plan(self._chain(stream.segment, stop), stream.position, window, options.range_bytes):
+        active = self._streams.active(self._clock.monotonic_ms())
+        return pace(stream.habit, window_bytes(full_bytes, options.cache_bytes, active), options.range_bytes)
+
+    def _read_ahead(self, stream: Stream, stop: int) -> None:
+        fit = self._pace(stream)
+        stream.planned = stream.segment.base, stream.position, fit.step_bytes
+        for step in plan(self._chain(stream.segment, stop), stream.position, fit.window_bytes, fit.range_bytes):
             if isinstance(step, Fetch):
                 self._pool.start(step.segment, step.extent, urgent=False)
             elif step.segment.segment_id not in self._indexes_ahead:

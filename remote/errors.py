@@ -4,7 +4,7 @@ Every backend maps its own failures to these once (`s3_errors.py`, `file.py`, `m
 RemoteUnavailable may be tried again later; everything else is an answer.
 """
 
-from tierd.base.errors import RemoteUnavailable, StartRefused, TierdError
+from tierd.base.errors import Archived, RemoteUnavailable, StartRefused, TierdError
 
 __all__ = [
     "AccessRefused",
@@ -15,6 +15,7 @@ __all__ = [
     "EpochTaken",
     "KeyMissing",
     "NotFound",
+    "ObjectArchived",
     "PreconditionFailed",
     "RemoteUnavailable",
     "RequestRefused",
@@ -46,6 +47,10 @@ class RequestRefused(TierdError):
         super().__init__(f"{key}: {code}: {message}")
         self.key = key
         self.code = code
+
+
+class ObjectArchived(RequestRefused, Archived):
+    """The object is in a storage class that has to be thawed before it can be read."""
 
 
 class Throttled(RemoteUnavailable):

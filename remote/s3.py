@@ -9,15 +9,17 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from botocore.exceptions import ClientError
 from typing_extensions import Buffer
 
 from tierd.base.clock import Clock
-from tierd.remote import crc, s3_delete, s3_facts, s3_versions
+from tierd.remote import crc, s3_delete, s3_facts, s3_frozen, s3_versions
 from tierd.remote.errors import AccessRefused, Damaged, NotFound, PreconditionFailed, RequestRefused
 from tierd.remote.facts import BucketFacts
+from tierd.remote.frozen import Cold, Thawing
 from tierd.remote.meter import Meter
 from tierd.remote.ranges import http_range
 from tierd.remote.renewal import Renewal, files_of
@@ -37,6 +39,7 @@ __all__ = ["S3Features", "S3Options", "S3Store"]
 
 T = TypeVar("T")
 _PARTIAL = 206
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,7 +207,7 @@ class S3Store:
 
     def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
         after: dict[str, Any] = {} if start_after is None else {"StartAfter": start_after}
-        for page in self._pages(prefix, after):
+        for page in self.pages(prefix, after):
             for found in page.get("Contents", ()):
                 yield ObjectInfo(
                     key=found["Key"],
@@ -214,10 +217,11 @@ class S3Store:
                 )
 
     def list_folders(self, prefix: str) -> Iterator[str]:
-        for page in self._pages(prefix, {"Delimiter": "/"}):
+        for page in self.pages(prefix, {"Delimiter": "/"}):
             yield from (found["Prefix"] for found in page.get("CommonPrefixes", ()))
 
-    def _pages(self, prefix: str, wanted: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    def pages(self, prefix: str, wanted: Mapping[str, Any] = NOTHING) -> Iterator[Mapping[str, Any]]:
+        """Answers of LIST, one after the other."""
         more: dict[str, Any] = dict(wanted)
         while True:
             page = self.retried(prefix, self.client.list_objects_v2, Prefix=prefix, **more)
@@ -242,6 +246,16 @@ class S3Store:
 
     def delete_versions(self, targets: Sequence[tuple[str, str]]) -> tuple[DeleteOutcome, ...]:
         return s3_delete.delete_versions(self, self._retrier, targets)
+
+    def list_cold(self, prefix: str) -> Iterator[Cold]:
+        """See `frozen.FreezingStore`, as of the next two."""
+        return s3_frozen.list_cold(self, prefix)
+
+    def thawing(self, key: str) -> Thawing:
+        return s3_frozen.thawing(self, key)
+
+    def thaw(self, key: str, storage_class: str, days: int, tier: str) -> None:
+        s3_frozen.thaw(self, key, storage_class, days, tier)
 
     def list_uploads(self, prefix: str) -> Iterator[UploadInfo]:
         more: dict[str, Any] = {}

@@ -9,6 +9,7 @@ from tierd.remote.errors import (
     BucketMissing,
     Damaged,
     NotFound,
+    ObjectArchived,
     PreconditionFailed,
     RemoteUnavailable,
     RequestRefused,
@@ -69,6 +70,8 @@ def _answer(key: str, error: boto.ClientError) -> TierdError:
 def _by_code(key: str, code: str, message: str) -> TierdError | None:
     if code == "NoSuchBucket":
         return BucketMissing(f"{key}: the bucket does not exist: create it, or correct the URL")
+    if code == "InvalidObjectState":
+        return ObjectArchived(key, code, f"{message}; `tierd restore --thaw` has it thawed")
     if code in ("PreconditionFailed", "412"):
         return PreconditionFailed(key, f"the condition does not hold: {message}")
     text = f"{key}: {code}: {message}"

@@ -8,7 +8,7 @@ import pytest
 
 from kit.clock import FakeClock
 from tierd.base import descriptors
-from tierd.base.errors import CorruptFile, RemoteUnavailable, TierdError
+from tierd.base.errors import Archived, CorruptFile, RemoteUnavailable, TierdError
 from tierd.base.ids import PartitionId, Uuid
 from tierd.broker.counters import Counters
 from tierd.broker.remote_reads import RemoteReads, RemoteWant
@@ -29,7 +29,7 @@ class Failing:
         return EMPTY_SLICE
 
 
-@pytest.mark.parametrize("error", [RemoteUnavailable("away"), CorruptFile("object", 0, "gone")])
+@pytest.mark.parametrize("error", [RemoteUnavailable("away"), CorruptFile("object", 0, "gone"), Archived("frozen")])
 def test_the_first_failure_is_told_then_each_that_doubles_their_number(
     error: TierdError, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -56,6 +56,7 @@ def test_the_first_failure_is_told_then_each_that_doubles_their_number(
 
     asyncio.run(run())
     assert counters.remote_reads_failed == 10
+    assert partition.unreadable == (None if isinstance(error, RemoteUnavailable) else (5, str(error)))
 
 
 class Place:

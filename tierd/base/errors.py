@@ -27,6 +27,10 @@ class RemoteUnavailable(TierdError):
     """The bucket did not answer in time; safe to retry. Exit code 5 where a verb needed it."""
 
 
+class Archived(TierdError):
+    """What was asked for lies in a storage class that has to be thawed first (`tierd restore --thaw`): hours."""
+
+
 class WorkerGone(TierdError):
     """The process that did the work ended; nothing was half done, it may be asked for again."""
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from tierd.base import descriptors
 from tierd.base.clock import Clock
-from tierd.base.errors import CorruptFile, DiskFull, RemoteUnavailable, TierdError
+from tierd.base.errors import Archived, CorruptFile, DiskFull, RemoteUnavailable, TierdError
 from tierd.base.logs import Doubling
 from tierd.broker.counters import Counters
 from tierd.broker.descriptor_room import A_READ, DescriptorRoom
@@ -117,6 +117,11 @@ class RemoteReads:
             partition.silent_ms = None
             partition.unreadable = (want.offset, str(error))
             self._failed(want, logging.ERROR, "remote data is corrupt", error)
+            raise
+        except Archived as error:  # of this segment only; it may be thawed meanwhile
+            partition.silent_ms = None
+            partition.unreadable = (want.offset, str(error))
+            self._failed(want, logging.ERROR, "what is asked for is archived", error)
             raise
         except TierdError as error:  # the disk of the read cache, say
             self._failed(want, logging.ERROR, "remote read failed", error)

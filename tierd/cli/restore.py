@@ -15,6 +15,7 @@ from tierd.cli.restore_bounds import asked_for, bounds_of, check_ids
 from tierd.cli.restore_kafka import FORMATTED, check_formatted, write_bootstrap
 from tierd.cli.screen import print_json, size, verb_progress
 from tierd.cli.surveying import survey
+from tierd.cli.thaw import thaw_bucket
 from tierd.config.load import Options, load
 from tierd.config.model import Settings
 from tierd.config.state_files import REGISTRY, RESTORE
@@ -30,6 +31,7 @@ from tierd.tiering.restore.journal import Asked, Journal
 from tierd.tiering.restore.partition import Restored
 from tierd.tiering.restore.plan import PartitionPlan, Plan, make_plan
 from tierd.tiering.restore.run import Progress, Restore
+from tierd.tiering.restore.thaw import TIERS
 
 _THREADS = 4
 _NOBODYS = frozenset({names.LOCK, "lost+found"})
@@ -44,6 +46,9 @@ _PATH = click.Path(path_type=Path)
 @click.option("--offsets", metavar="FILE", type=_PATH, help="End partitions at the offsets that this JSON file says.")
 @click.option("--keep-ids", is_flag=True, help="Topics keep their ids; refused where the bucket has later offsets.")
 @click.option("--kafka", is_flag=True, help="DIR was just formatted by Kafka, which is to start on what comes there.")
+@click.option("--thaw", is_flag=True, help="Restore nothing: ask for readable copies of what the bucket has archived.")
+@click.option("--thaw-days", metavar="N", type=click.IntRange(1), default=7, help="So long these stay; by default 7.")
+@click.option("--thaw-tier", type=click.Choice(TIERS), default=TIERS[0], help="How fast, at which price.")
 @click.option("--state", metavar="DIR", type=_PATH, help="Its state directory; by default <DIR>.tierd.")
 @click.option("-c", "--config", metavar="FILE", type=_PATH, help="tierd.toml.")
 @click.option("--set", "sets", metavar="KEY=VALUE", multiple=True, help="Any setting; may be repeated.")
@@ -57,6 +62,9 @@ def restore(
     offsets: Path | None,
     keep_ids: bool,
     kafka: bool,
+    thaw: bool,
+    thaw_days: int,
+    thaw_tier: str,
     state: Path | None,
     config: Path | None,
     sets: tuple[str, ...],
@@ -71,12 +79,16 @@ def restore(
     With --kafka the topics get into the bootstrap.checkpoint of a data directory that kafka-storage.sh has formatted
     for a broker that is a controller, too, and has not started on. Topics without limits of their own keep everything.
 
+    With --thaw nothing is restored: what lies in Glacier is asked for, and how long that takes is said.
+
     Every segment is checked before it gets its name: sizes, CRC-32Cs, each batch, the indexes. One that was cut off
     goes on when the same command is given again. The topics get new ids, for what is restored is another log from now
     on, unless --keep-ids is given: the bucket's owner must be gone then. Exit code 1 when the bucket lacks offsets that
     it should have; all the others are restored.
     """
     settings = load(Options(config=config, data=(to,), state=state, remote=remote, sets=sets))
+    if thaw:
+        return thaw_bucket(settings, topics, days=thaw_days, tier=thaw_tier, dry_run=dry_run, as_json=as_json)
     if settings.remote.url is None:
         raise Usage("say which bucket: --remote URL")
     asked = asked_for(settings.remote.url, topics, until, offsets, keep_ids=keep_ids, kafka=kafka)

@@ -5,12 +5,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tierd.base.errors import CorruptFile, DiskFull, RemoteUnavailable, StartRefused, TierdError, Usage
+from tierd.base.errors import Archived, CorruptFile, DiskFull, RemoteUnavailable, StartRefused, TierdError, Usage
 from tierd.ipc.channel import Channel
 
 _KINDS: dict[str, type[TierdError]] = {
     "RemoteUnavailable": RemoteUnavailable,
     "StartRefused": StartRefused,
+    "Archived": Archived,
     "DiskFull": DiskFull,
     "Usage": Usage,
 }

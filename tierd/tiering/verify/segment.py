@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from tierd.base.errors import CorruptFile
 from tierd.remote.body import Body, body_of
 from tierd.remote.crc import crc32c
-from tierd.remote.errors import KeyMissing, NotFound, RequestRefused
+from tierd.remote.errors import KeyMissing, NotFound, ObjectArchived, RequestRefused
 from tierd.remote.extras import SegmentExtras
 from tierd.remote.indexes import IndexFiles, split_indexes
 from tierd.remote.keys import ObjectKind
@@ -41,6 +41,8 @@ def check_segment(bucket: Bucket, seen: Seen, *, deep: bool, crc_expected: bool)
     """
     try:
         manifest, extras = seen.read or read_manifest(bucket, seen.stem)
+    except ObjectArchived as error:
+        return [_of(seen, Verdict.WARNING, f"not looked into: {error}")]
     except (NotFound, CorruptFile) as error:
         return [_of(seen, Verdict.FAILURE, str(error))]
     findings = compare(seen, manifest)
@@ -117,7 +119,7 @@ def _content(bucket: Bucket, seen: Seen, manifest: Manifest, told: _Crcs) -> lis
         stream = LogStream(bucket, seen.stem, body)
         files = _indexes(bucket, seen, manifest, body, told, findings)
         findings += check_content(told_of(seen.stem, manifest), stream.pieces(), files)
-    except KeyMissing as error:
+    except (KeyMissing, ObjectArchived) as error:
         return [_of(seen, Verdict.WARNING, f"not looked into: {error}")]
     except (NotFound, RequestRefused, CorruptFile) as error:
         return [*findings, _of(seen, Verdict.FAILURE, str(error))]

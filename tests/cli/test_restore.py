@@ -10,9 +10,11 @@ from kit.bucket import in_folder
 from kit.cli import Ended, tierd
 from kit.golden import golden
 from tierd.base.ids import Uuid
+from tierd.broker.key_hash import partition_of
 from tierd.broker.registry import Registry
 from tierd.config.state_files import RESTORE
 from tierd.remote.archive_id import Archive, create_archive
+from tierd.remote.groups import GroupOffset, GroupOffsets, encode_groups
 from tierd.remote.open import Bucket
 from tierd.remote.topics import TopicFile, put_topic
 from tierd.storage.disk import PosixDisk
@@ -58,7 +60,7 @@ def test_a_dry_run_makes_nothing(verb: Verb) -> None:
     assert ended.out.splitlines()[0] == "plain-0: offsets 0 to 240 (exclusive), 4 segments, 30.3 KiB"
     told = json.loads(verb("--dry-run", "--json", "--topic", "txn").out)
     (partition,) = told.pop("partitions")
-    assert told == {"url": f"file:{verb.bucket}", "dry_run": True, "bytes": partition["bytes"]}
+    assert told == {"url": f"file:{verb.bucket}", "dry_run": True, "bytes": partition["bytes"], "groups": None}
     assert (partition["topic"], partition["log_end"]) == ("txn", 216)
     assert not verb.to.exists()
     assert not verb.state.exists()
@@ -205,3 +207,24 @@ def test_ids_are_kept_of_whole_logs_only(verb: Verb, tmp_path: Path) -> None:
     registry = Registry.open(verb.state / "registry.sqlite")
     assert [row.id for row in registry.topics()] == [PLAIN]
     registry.close()
+
+
+def test_groups_come_along(verb: Verb) -> None:
+    """Those that have committed something in what is restored, not behind its end."""
+    rows = [
+        GroupOffset(topic, None, 0, offset, None, "", 5) for topic, offset in (("plain", 300), ("txn", 7), ("x", 1))
+    ]
+    file = verb.bucket / "tierd" / "groups" / "0000000001-0000000000.zst"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(encode_groups(9, [GroupOffsets("readers", tuple(rows))]))
+    told = json.loads(verb("--dry-run", "--json").out)["groups"]
+    assert told == {"taken_ms": 9, "groups": 1, "offsets": 2, "set_back": 1, "dropped": 1}
+    ended = verb()
+    assert "51.9 KiB; 2 offsets of 1 groups, 1 set back to the end of their log" in ended.out
+    (folder,) = verb.to.glob("__consumer_offsets-*")
+    assert folder.name == f"__consumer_offsets-{partition_of('readers', 50)}"
+    registry = Registry.open(verb.state / "registry.sqlite")
+    (row,) = (row for row in registry.topics() if row.name == "__consumer_offsets")
+    registry.close()
+    assert row.partitions == 50
+    assert str(row.id) in (folder / "partition.metadata").read_text()

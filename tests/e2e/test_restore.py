@@ -17,6 +17,7 @@ from kit.archived import aiven_bucket, tree
 from kit.daemon import running
 from kit.golden import golden
 from kit.tiers import until
+from tierd.remote.groups import GroupOffset, GroupOffsets, encode_groups
 from tierd.storage import names
 from tierd.storage.batch import walk
 from tierd.storage.records import iter_records
@@ -61,12 +62,14 @@ def test_a_tierd_answers_as_kafka_did(tmp_path: Path, figure: Callable[[str], No
 def test_with_its_old_ids_it_goes_on_in_the_same_bucket(tmp_path: Path) -> None:
     """Nothing is copied again, and what is written now lies behind what is there."""
     bucket = aiven_bucket(tmp_path / "bucket", "plain")
+    committed_of(bucket, "readers", plain=100)
     before = {name: content for name, content in tree(bucket).items() if name.startswith("plain-")}
     restore(bucket, tmp_path / "restored", "--keep-ids")
     with running(tmp_path / "restored", f"file:{bucket}") as daemon:
+        assert position(daemon.address, "readers", "plain") == {"plain": 100}
         written(daemon.address, "plain", 240)
         daemon.verb("copy", "--wait", "--roll")
-        (row,) = daemon.status()["partitions"]
+        row = next(row for row in daemon.status()["partitions"] if row["topic"] == "plain")
         assert (row["log_start"], row["log_end"], row["copied_to"]) == (0, 241, 241)
         assert daemon.stop() == 0
     after = {name: content for name, content in tree(bucket).items() if name.startswith("plain-")}
@@ -78,6 +81,7 @@ def test_with_its_old_ids_it_goes_on_in_the_same_bucket(tmp_path: Path) -> None:
 def test_a_freshly_formatted_kafka_goes_on(tmp_path: Path) -> None:
     """As after a clean stop nothing is recovered or rebuilt; it serves all to the end, and writes behind."""
     bucket = aiven_bucket(tmp_path / "bucket", "plain", "txn")
+    committed_of(bucket, "readers", plain=500, txn=50)
     asked = tmp_path / "ends.json"
     asked.write_text('{"partitions": [{"topic": "txn", "partition": 0, "offset": 104}]}')
     ends = {"plain": 240, "txn": 96}
@@ -88,7 +92,7 @@ def test_a_freshly_formatted_kafka_goes_on(tmp_path: Path) -> None:
         broker.start()
         with Asker(broker.address) as asker:
             until("leads", lambda: all(asker.list_offsets(topic, LATEST).leader_epoch > 1 for topic in ends))
-            assert broker.recovered_nothing(len(ends))
+            assert broker.recovered_nothing(len(ends) + 1)
             assert broker.complaints() == []
             for topic, end in ends.items():
                 assert asker.list_offsets(topic, LATEST).offset == end
@@ -96,9 +100,28 @@ def test_a_freshly_formatted_kafka_goes_on(tmp_path: Path) -> None:
         assert {topic: (folder / names.PARTITION_METADATA).read_bytes() for topic, folder in folders.items()} == ids
         settings = config_of(broker.address, "plain")
         assert (settings["retention.ms"], settings["retention.bytes"]) == ("-1", "-1")
+        assert position(broker.address, "readers", *ends) == {"plain": 240, "txn": 50}
         written(broker.address, "plain", 240)
         for topic in ends:
             assert consumed(broker.address, topic, ends[topic]) == committed(folders[topic], ends[topic])
+
+
+def committed_of(bucket: Path, group: str, **offsets: int) -> None:
+    """As a tierd keeps them in the bucket."""
+    rows = tuple(GroupOffset(topic, None, 0, offset, None, "", 1_000) for topic, offset in offsets.items())
+    path = bucket / "tierd" / "groups" / "0000000001-0000000000.zst"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(encode_groups(1_000, [GroupOffsets(group, rows)]))
+
+
+def position(address: str, group: str, *topics: str) -> dict[str, int]:
+    """Where the group goes on."""
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": address, "group.id": group})
+    try:
+        found = consumer.committed([confluent_kafka.TopicPartition(topic, 0) for topic in topics], timeout=30)
+        return {one.topic: one.offset for one in found}
+    finally:
+        consumer.close()
 
 
 def config_of(address: str, topic: str) -> dict[str, str]:

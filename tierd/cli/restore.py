@@ -7,19 +7,20 @@ from typing import Any
 
 import click
 
+from tierd.base.clock import SystemClock
 from tierd.base.errors import StartRefused, Usage
 from tierd.base.exits import Exit
-from tierd.broker.registry import Registry, TopicRow
 from tierd.cli.places import dry_run_option, json_option
 from tierd.cli.restore_bounds import asked_for, bounds_of, check_ids
+from tierd.cli.restore_groups import group_facts, in_words, offsets_topic, write_groups
 from tierd.cli.restore_kafka import FORMATTED, check_formatted, write_bootstrap
+from tierd.cli.restore_registry import register
 from tierd.cli.screen import print_json, size, verb_progress
 from tierd.cli.surveying import survey
 from tierd.cli.thaw import thaw_bucket
 from tierd.config.load import Options, load
 from tierd.config.model import Settings
 from tierd.config.state_files import REGISTRY, RESTORE
-from tierd.config.topic_rules import TopicConfigError, check_overrides
 from tierd.remote.open import Bucket
 from tierd.storage import names
 from tierd.storage.dirlock import DirectoryLock
@@ -27,6 +28,7 @@ from tierd.storage.disk import PosixDisk
 from tierd.storage.folders import make_folder
 from tierd.tiering.restore import journal
 from tierd.tiering.restore.cutting import Cutting
+from tierd.tiering.restore.groups import Clamped, clamp, find_groups
 from tierd.tiering.restore.journal import Asked, Journal
 from tierd.tiering.restore.partition import Restored
 from tierd.tiering.restore.plan import PartitionPlan, Plan, make_plan
@@ -74,7 +76,8 @@ def restore(
     """Make the partition directories of an archive again, bit for bit, as a clean stop leaves them.
 
     With --until a partition ends before the first batch of which a record has that time or a later one, with --offsets
-    where the file says; lower where a transaction would be torn, in any of the partitions.
+    where the file says; lower where a transaction would be torn, in any of the partitions. Offsets of consumer groups
+    come along, not behind the ends.
 
     With --kafka the topics get into the bootstrap.checkpoint of a data directory that kafka-storage.sh has formatted
     for a broker that is a controller, too, and has not started on. Topics without limits of their own keep everything.
@@ -96,14 +99,16 @@ def restore(
     with survey(settings, settings.remote.url) as found:
         plan = _cut(make_plan(found, topics), found.bucket, begun)
         check_ids(plan, begun)
+        begun = begun.with_ids(one.topic.topic_id for one in plan.topics)
+        groups = _groups(found.bucket, plan, begun)
         if dry_run:
-            _show_plan(plan, as_json=as_json)
+            _show_plan(plan, groups, as_json=as_json)
             return Exit.DONE
-        restored = _restored(settings, found.bucket, plan, begun)
+        restored = _restored(settings, found.bucket, plan, groups, begun)
     if as_json:
-        print_json(_document(plan, [_facts(one) for one in restored], dry_run=False))
+        print_json(_document(plan, groups, [_facts(one) for one in restored], dry_run=False))
     else:
-        _show(plan, restored, settings.data_dirs[0])
+        _show(plan, groups, restored, settings.data_dirs[0])
     return Exit.FAILED if any(not lost.accepted for one in restored for lost in one.lost) else Exit.DONE
 
 
@@ -113,6 +118,15 @@ def _cut(plan: Plan, bucket: Bucket, begun: Journal) -> Plan:
         return plan
     bounds = bounds_of(plan, begun)
     return plan.ending(Cutting(bucket, _THREADS).run(plan.partitions, bounds, settled=bool(begun.ends)))
+
+
+def _groups(bucket: Bucket, plan: Plan, begun: Journal) -> Clamped | None:
+    """What groups have committed; None when nobody has kept that of any topic of the plan."""
+    file = find_groups(bucket, begun.asked.until_ms)
+    if file is None:
+        return None
+    found = clamp(file, plan, begun.ids, SystemClock().now_ms())
+    return found if found.groups else None
 
 
 def _begun(settings: Settings, to: Path, asked: Asked) -> Journal:
@@ -137,22 +151,23 @@ def _begun(settings: Settings, to: Path, asked: Asked) -> Journal:
     return kept
 
 
-def _restored(settings: Settings, bucket: Bucket, plan: Plan, begun: Journal) -> list[Restored]:
+def _restored(settings: Settings, bucket: Bucket, plan: Plan, groups: Clamped | None, begun: Journal) -> list[Restored]:
     disk, to, file = PosixDisk(), settings.data_dirs[0], settings.state_dir / RESTORE
     make_folder(disk, to)
     make_folder(disk, settings.state_dir)
     lock = DirectoryLock(to)
     try:
-        begun = begun.with_ids(one.topic.topic_id for one in plan.topics)
         if begun.asked.cuts:
             begun = replace(begun, ends=plan.ends)
         journal.keep(disk, file, begun)
+        offsets = None if groups is None else offsets_topic(settings, begun)
+        beside = {} if groups is None or offsets is None else write_groups(disk, to, offsets, groups)
         with verb_progress("restore") as show:
-            made = Restore(bucket, disk, to, plan, begun, _THREADS, _shown(show)).run()
+            made = Restore(bucket, disk, to, plan, begun, _THREADS, _shown(show), beside).run()
         if begun.asked.kafka:
-            write_bootstrap(disk, to, plan, begun)
+            write_bootstrap(disk, to, plan, begun, offsets)
         else:
-            _register(settings.state_dir / REGISTRY, plan, begun)
+            register(settings.state_dir / REGISTRY, plan, begun, offsets)
         disk.unlink(file)
         disk.fsync_dir(settings.state_dir)
         if begun.asked.kafka and not any(settings.state_dir.iterdir()):
@@ -166,41 +181,17 @@ def _shown(show: Callable[[Mapping[str, Any]], None]) -> Callable[[Progress], No
     return lambda now: show(asdict(now))
 
 
-def _register(path: Path, plan: Plan, begun: Journal) -> None:
-    """Ids and settings, where a tierd looks for them; of a bucket that tierd did not write nobody knows any settings,
-    and nothing goes until somebody says so."""
-    registry = Registry.open(path)
-    try:
-        known = {row.name for row in registry.topics()}
-        for one in (one.topic for one in plan.topics if one.topic.name not in known):
-            registry.add(
-                TopicRow(
-                    id=begun.new_id(one.topic_id),
-                    name=one.name,
-                    partitions=len(one.partitions),
-                    created_ms=one.created_ms,
-                    config=_config(one.name, one.config),
-                    adopted=not plan.by_tierd,
-                )
-            )
-    finally:
-        registry.close()
-
-
-def _config(topic: str, config: Mapping[str, str]) -> dict[str, str]:
-    """Without what a later tierd has set and this one does not know."""
-    known: dict[str, str] = {}
-    for name, text in config.items():
-        try:
-            known |= check_overrides({name: text})
-        except TopicConfigError as error:
-            click.echo(f"topic {topic}: a setting is not taken: {error}", err=True)
-    return known
-
-
-def _document(plan: Plan, partitions: Sequence[Mapping[str, Any]], *, dry_run: bool) -> dict[str, Any]:
+def _document(
+    plan: Plan, groups: Clamped | None, partitions: Sequence[Mapping[str, Any]], *, dry_run: bool
+) -> dict[str, Any]:
     """What --json prints; ends are exclusive."""
-    return {"url": plan.url, "dry_run": dry_run, "bytes": plan.size_bytes, "partitions": partitions}
+    return {
+        "url": plan.url,
+        "dry_run": dry_run,
+        "bytes": plan.size_bytes,
+        "groups": group_facts(groups),
+        "partitions": partitions,
+    }
 
 
 def _planned(one: PartitionPlan) -> dict[str, Any]:
@@ -222,25 +213,26 @@ def _facts(one: Restored) -> dict[str, Any]:
     return _planned(one.plan) | offsets | {"topic_id": str(one.topic_id), "lost": [asdict(lost) for lost in one.lost]}
 
 
-def _show_plan(plan: Plan, *, as_json: bool) -> None:
+def _show_plan(plan: Plan, groups: Clamped | None, *, as_json: bool) -> None:
     if as_json:
-        print_json(_document(plan, [_planned(one) for one in plan.partitions], dry_run=True))
+        print_json(_document(plan, groups, [_planned(one) for one in plan.partitions], dry_run=True))
         return
     for one in plan.partitions:
         what = f"{len(one.segments)} segments, {size(one.size_bytes)}"
         why = ", a transaction would be torn" if one.torn else ""
         cut = f"; the bucket's ends at {one.source_end}{why}" if one.is_cut else ""
         click.echo(f"{one.name}: offsets {one.log_start} to {one.log_end} (exclusive), {what}{cut}")
-    click.echo(f"would be restored: {_total(plan)}")
+    click.echo(f"would be restored: {_total(plan, groups)}")
 
 
-def _show(plan: Plan, restored: Sequence[Restored], to: Path) -> None:
+def _show(plan: Plan, groups: Clamped | None, restored: Sequence[Restored], to: Path) -> None:
     for one in restored:
         for lost in one.lost:
             what = "accepted as lost" if lost.accepted else "LOST"
             click.echo(f"{one.plan.name}: {what}: offsets {lost.start} to {lost.stop - 1}: {lost.reason}")
-    click.echo(f"restored to {to}: {_total(plan)}")
+    click.echo(f"restored to {to}: {_total(plan, groups)}")
 
 
-def _total(plan: Plan) -> str:
-    return f"{len(plan.topics)} topics, {len(list(plan.partitions))} partitions, {size(plan.size_bytes)}"
+def _total(plan: Plan, groups: Clamped | None) -> str:
+    what = "" if groups is None else f"; {in_words(groups)}"
+    return f"{len(plan.topics)} topics, {len(list(plan.partitions))} partitions, {size(plan.size_bytes)}{what}"

@@ -5,11 +5,13 @@ from pathlib import Path
 
 from tierd.base.disk import Disk, publish
 from tierd.base.errors import StartRefused
+from tierd.broker.registry import TopicRow
 from tierd.config.topic_rules import BY_NAME
 from tierd.remote.view import ArchivedTopic
 from tierd.storage import names
 from tierd.storage.metadata import parse_meta_properties
 from tierd.tiering.restore.bootstrap import BootTopic, with_topics
+from tierd.tiering.restore.fresh import EPOCH
 from tierd.tiering.restore.journal import Journal
 from tierd.tiering.restore.plan import Plan, TopicPlan
 
@@ -18,6 +20,8 @@ METADATA = "__cluster_metadata-0"
 FORMATTED = frozenset({names.META_PROPERTIES, BOOTSTRAP, METADATA})
 """All that it has made."""
 _FOREVER = {"retention.ms": "-1", "retention.bytes": "-1"}
+_OFFSETS = {"cleanup.policy": "compact", "compression.type": "producer", "segment.bytes": "104857600"}
+"""As Kafka makes that topic."""
 _TIERED = ("tierd.", "remote.", "local.")
 
 
@@ -31,8 +35,11 @@ def check_formatted(to: Path) -> None:
         raise StartRefused(f"a Kafka has been started on {to}, and reads {BOOTSTRAP} no more: format another place")
 
 
-def write_bootstrap(disk: Disk, to: Path, plan: Plan, begun: Journal) -> None:
-    """Let Kafka know the topics. Raises CorruptFile, StartRefused, DiskFull, OSError."""
+def write_bootstrap(disk: Disk, to: Path, plan: Plan, begun: Journal, groups: TopicRow | None) -> None:
+    """Let Kafka know the topics, and the one where *groups* have their offsets.
+
+    Raises CorruptFile, StartRefused, DiskFull, OSError.
+    """
     meta = parse_meta_properties((to / names.META_PROPERTIES).read_bytes(), str(to / names.META_PROPERTIES))
     if meta.node_id is None or meta.directory_id is None:
         raise StartRefused(
@@ -40,6 +47,9 @@ def write_bootstrap(disk: Disk, to: Path, plan: Plan, begun: Journal) -> None:
         )
     path = to / BOOTSTRAP
     topics = [_told(one, begun, by_tierd=plan.by_tierd) for one in plan.topics]
+    if groups is not None:
+        epochs = [EPOCH + 1] * groups.partitions
+        topics.append(BootTopic(name=groups.name, topic_id=groups.id, config=_OFFSETS, leader_epochs=epochs))
     publish(disk, path, with_topics(path.read_bytes(), str(path), meta.node_id, meta.directory_id, topics))
 
 

@@ -58,17 +58,24 @@ class Asked:
 class Journal:
     asked: Asked
     topics: tuple[NewId, ...] = ()
+    groups_id: Id | None = None
+    """Of the topic that the offsets of groups are kept in."""
     ends: tuple[End, ...] = ()
     """Of all partitions, when they are cut: the bucket may have more at the next run, and that must not move them."""
 
     def new_id(self, source: Uuid) -> Uuid:
         return next(one.topic_id for one in self.topics if one.source == source)
 
+    @property
+    def ids(self) -> dict[Uuid, Uuid]:
+        """New ones by those in the bucket."""
+        return {one.source: one.topic_id for one in self.topics}
+
     def with_ids(self, sources: Iterable[Uuid]) -> "Journal":
         """With an id for each of these topics; those that are there stay."""
         known = {one.source for one in self.topics}
         new = (NewId(source=one, topic_id=self._id_for(one)) for one in sources if one not in known)
-        return replace(self, topics=(*self.topics, *new))
+        return replace(self, topics=(*self.topics, *new), groups_id=self.groups_id or _random_id())
 
     def _id_for(self, source: Uuid) -> Uuid:
         return source if self.asked.keep_ids else _random_id()

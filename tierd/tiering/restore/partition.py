@@ -8,7 +8,7 @@ from pathlib import Path
 from uuid import UUID
 
 from tierd.base.disk import Disk
-from tierd.base.ids import PartitionId, Uuid
+from tierd.base.ids import PartitionId, TopicPartition, Uuid
 from tierd.remote.heads import Gap
 from tierd.storage.compaction.unfinished import end_of
 from tierd.storage.epochs import EpochEntry
@@ -53,6 +53,12 @@ class Restored:
     lost: tuple[Lost, ...]
 
 
+def under_way(root: Path, name: TopicPartition, topic_id: Uuid) -> Path:
+    """Where a partition is made; the same in each run of one restore."""
+    mine = hashlib.sha256(str(PartitionId(topic_id, name.partition)).encode()).digest()
+    return root / marked_directory(name, UUID(bytes=mine[:16]), DirectoryMark.DELETE)
+
+
 @dataclass(frozen=True, slots=True)
 class Folder:
     """Where a partition is made in the data directory *root*."""
@@ -69,9 +75,7 @@ class Folder:
 
     @property
     def path(self) -> Path:
-        """The same in each run of one restore."""
-        mine = hashlib.sha256(str(PartitionId(self.topic_id, self.plan.name.partition)).encode()).digest()
-        return self.root / marked_directory(self.plan.name, UUID(bytes=mine[:16]), DirectoryMark.DELETE)
+        return under_way(self.root, self.plan.name, self.topic_id)
 
     def finish(self, disk: Disk) -> None:
         """Give it its name, durably. Raises DiskFull, OSError."""

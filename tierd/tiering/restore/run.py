@@ -3,7 +3,7 @@
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -60,6 +60,8 @@ class Restore:
     journal: Journal
     threads: int
     report: Callable[[Progress], None]
+    beside: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """Ends of partitions that the caller has made."""
     _todo: list[tuple[Folder, list[int]]] = field(default_factory=list)
     _segments: int = 0
     _bytes: int = 0
@@ -168,8 +170,10 @@ class Restore:
 
     def _checkpoints(self, restored: list[Restored]) -> None:
         """With them a broker takes all as a clean stop leaves it, and reads nothing again."""
-        ends = {one.plan.name: one.log_end for one in restored}
-        starts: dict[TopicPartition, int] = {one.plan.name: one.log_start for one in restored}
+        ends = {one.plan.name: one.log_end for one in restored} | dict(self.beside)
+        starts: dict[TopicPartition, int] = dict.fromkeys(self.beside, 0) | {
+            one.plan.name: one.log_start for one in restored
+        }
         for name, offsets in (
             (names.LOG_START_CHECKPOINT, starts),
             (names.REPLICATION_CHECKPOINT, ends),

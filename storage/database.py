@@ -103,9 +103,10 @@ def _meaning(path: Path, error: sqlite3.Error, opening: bool) -> TierdError | OS
     return None
 
 
-def set_aside(path: Path) -> Path:
-    """Rename a damaged database, with the files beside it; where it lies now. Raises OSError."""
-    broken = path.with_name(f"{path.name}.broken-{os.getpid()}")
+def set_aside(path: Path, mark: str = "broken") -> Path:
+    """Rename a database that is damaged, or another one that is not used any more (*mark*), with the files beside it;
+    where it lies now. Raises OSError."""
+    broken = path.with_name(f"{path.name}.{mark}-{os.getpid()}")
     for beside in _BESIDE:  # first: a new database must never meet them
         if (old := path.with_name(path.name + beside)).exists():
             old.replace(broken.with_name(broken.name + beside))

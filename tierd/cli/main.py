@@ -29,6 +29,7 @@ VERBS = {
     "plan": "Say what tiering will cost, before it is switched on.",
     "gaps": "Show or accept offsets that the bucket has lost.",
     "verify": "Look whether the bucket still has what it should have.",
+    "rebuild": "Make the catalog again from the bucket.",
     "archive": "Serve a bucket as it is, read-only.",
     "restore": "Make the directories of an archive again from its bucket.",
     "keys": "Manage the keys that segments in the bucket are encrypted under.",

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from tierd.base.ids import PartitionId, Uuid
 from tierd.base.logs import Doubling
 from tierd.remote.keys import Keys, ObjectKind, SegmentObject
-from tierd.remote.store import ObjectStore
+from tierd.remote.store import ObjectInfo, ObjectStore
 from tierd.tiering.catalog import Catalog
 from tierd.tiering.lifecycle import CopyState
 from tierd.tiering.rows import CatalogSegment
@@ -130,13 +130,19 @@ def faults(store: ObjectStore, keys: Keys, rows: Sequence[CatalogSegment]) -> di
         return {}
     first = wanted[0].remote
     folder = keys.partition_folder(first.topic, first.part.topic_id, first.part.partition)
-    sizes: dict[str, int] = {}
+    listed: list[ObjectInfo] = []
     for info in store.list(folder, start_after=f"{folder}{first.base:020d}"):
         key = keys.parse(info.key)
         if isinstance(key, SegmentObject) and key.name.base > wanted[-1].remote.base:
             break
-        sizes[info.key] = info.size
-    found = {row.remote.segment_id: fault(row, sizes) for row in wanted}
+        listed.append(info)
+    return faults_of(wanted, listed)
+
+
+def faults_of(rows: Iterable[CatalogSegment], listed: Iterable[ObjectInfo]) -> dict[Uuid, str]:
+    """Which of *rows* have not all their objects among the *listed* ones, and why."""
+    sizes = {info.key: info.size for info in listed}
+    found = {row.remote.segment_id: fault(row, sizes) for row in rows if row.remote.size_bytes}
     return {segment_id: why for segment_id, why in found.items() if why is not None}
 
 

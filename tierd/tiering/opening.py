@@ -27,7 +27,7 @@ from tierd.tiering.choice import Lineage, RunStart, choose
 from tierd.tiering.divergence import outside
 from tierd.tiering.intake import Found, list_segments, named_row, row_of
 from tierd.tiering.lifecycle import CopyState
-from tierd.tiering.losses import Losses, fault
+from tierd.tiering.losses import Losses, faults_of
 from tierd.tiering.options import OpenRequest, TopicState
 from tierd.tiering.rows import CatalogSegment
 from tierd.tiering.settling import settle
@@ -113,7 +113,17 @@ class Survey:
     clock: Clock
     pulse: Pulse
     settle_ms: int
+    on_part: Callable[[int, int], None] = lambda done, total: None
+    """Told of a look at the whole bucket: partitions done, of how many."""
     _rotten: dict[PartitionId, str] = field(default_factory=dict)
+
+    def everything(self, archive_id: Uuid | None) -> None:
+        """Take in all that lies there, whoever owns it. Raises WrongBucket when it is not that archive."""
+        check_archive(read_archive(self.bucket.store, self.bucket.keys), archive_id, self.bucket.url)
+        if archive_id is not None:
+            self.catalog.put(ARCHIVE, str(archive_id))
+        self._take_topics()
+        self._take_all(self._claims())
 
     def run(self, request: OpenRequest) -> Surveyed:
         """Raises StartRefused (wrong bucket, foreign claim, an archive that is not ours) or RemoteUnavailable."""
@@ -126,7 +136,7 @@ class Survey:
         check_owner(self.bucket, newest, request, self._server_ms)
         if known is None:
             self._take_archive(found, request)
-        newer = self._take_topics(request)
+        newer = self._take_topics(request.topics if request.claimed is None else (), request.registry_epoch)
         self._rotten = {}
         parts = self._take_in(request, claims)
         losers = tuple(row for part in parts for row in part.losers)
@@ -197,9 +207,11 @@ class Survey:
         self.pulse.beat()
         return written_ms <= int(self.catalog.get(HEADS_MS) or 0) + _CLOCKS_DIFFER_MS
 
-    def _take_topics(self, request: OpenRequest) -> tuple[TopicState, ...]:
-        """Every topic file; of those that are known here, the ones that were written later than the registry."""
-        told = {topic.topic_id: topic for topic in request.topics} if request.claimed is None else {}
+    def _take_topics(
+        self, topics: Iterable[TopicState] = (), registry_epoch: int | None = None
+    ) -> tuple[TopicState, ...]:
+        """Every topic file; of the *topics* that are known here, the ones that were written later than the registry."""
+        told = {topic.topic_id: topic for topic in topics}
         newer = []
         for file in self._all(self._topic_file, list_topic_keys(self.bucket.store, self.bucket.keys)):
             if file is None:
@@ -215,7 +227,7 @@ class Survey:
             )
             self.catalog.take_topic(topic)
             here = told.get(topic.topic_id)
-            if here is not None and self._is_newer(topic, file.epoch, here, request.registry_epoch):
+            if here is not None and self._is_newer(topic, file.epoch, here, registry_epoch):
                 adopted = here.adopted if topic.adopted is None else topic.adopted
                 newer.append(replace(here, config=topic.config, adopted=adopted))
         return tuple(newer)
@@ -264,7 +276,11 @@ class Survey:
         by_part: dict[PartitionId, list[Found]] = {part: [] for part in heads}
         for found in (one for folder in folders for one in folder):
             by_part.setdefault(found.part, []).append(found)
-        return self._all(lambda one: self._take_part(one[0], one[1], heads.get(one[0]), claims), by_part.items())
+        return self._all(
+            lambda one: self._take_part(one[0], one[1], heads.get(one[0]), claims),
+            by_part.items(),
+            lambda done: self.on_part(done, len(by_part)),
+        )
 
     def _head(self, key: HeadKey) -> tuple[PartitionId, Head | None]:
         """One that does not parse is as none: log start is then what the disk says, or lower, and more is kept."""
@@ -308,7 +324,7 @@ class Survey:
         gaps = self.catalog.gaps  # what is left of a segment there does not count again
         new = [row for row in new if not gaps.covers(part, row.remote.base, row.remote.next_base)]
         if faults is None:
-            faults = _faults([*finished, *new], listed)
+            faults = faults_of([*finished, *new], (info for one in listed for info in one.objects.values()))
         runs = [(claim.epoch, claim.first_append(part)) for claim in claims]
         choice = choose(
             [*finished, *new],
@@ -365,18 +381,18 @@ class Survey:
         left = [row for row in started if row.remote.segment_id not in losers]
         self._all(lambda row: settle(self.bucket, self.catalog, self.clock, row, self.settle_ms), left)
 
-    def _all(self, work: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-        """*work* on every item in a few threads; each answer is a beat of the pulse."""
-        results = []
+    def _all(
+        self,
+        work: Callable[[Item], Result],
+        items: Iterable[Item],
+        on_done: Callable[[int], None] = lambda done: None,
+    ) -> list[Result]:
+        """*work* on every item in a few threads; each answer is a beat of the pulse. *on_done* hears how many there are
+        so far."""
+        results: list[Result] = []
         with ThreadPoolExecutor(_THREADS, "survey") as pool:
             for result in pool.map(work, items):
                 self.pulse.beat()
                 results.append(result)
+                on_done(len(results))
         return results
-
-
-def _faults(rows: Iterable[CatalogSegment], listed: Iterable[Found]) -> dict[Uuid, str]:
-    """Which of *rows* have not all their objects among the *listed* ones, and why."""
-    sizes = {info.key: info.size for found in listed for info in found.objects.values()}
-    why = {row.remote.segment_id: fault(row, sizes) for row in rows if row.remote.size_bytes}
-    return {segment_id: reason for segment_id, reason in why.items() if reason is not None}

@@ -87,7 +87,7 @@ def make_client(options: S3Options) -> "S3Client":
         response_checksum_validation="when_required",
         tcp_keepalive=True,
         proxies=_proxies(options.proxy),
-        s3={"addressing_style": "path" if options.path_style else "auto", "payload_signing_enabled": False},
+        s3={"addressing_style": _style(options), "payload_signing_enabled": False},
     )
     try:
         session = boto3.session.Session(
@@ -109,6 +109,13 @@ def make_client(options: S3Options) -> "S3Client":
     client.meta.events.register("before-call.s3.GetObject", _ask_for_checksum)
     client.meta.events.register("provide-client-params.s3", asked)
     return client
+
+
+def _style(options: S3Options) -> str:
+    """botocore's own choice puts the bucket into the path of any endpoint that is not Amazon's."""
+    if options.path_style:
+        return "path"
+    return "auto" if options.endpoint is None else "virtual"
 
 
 def _proxies(proxy: str | None) -> dict[str, str] | None:

@@ -156,7 +156,7 @@ def test_a_later_claim_stops_the_loser_before_its_next_head(tmp_path: Path) -> N
         await first.tierer.publisher.tick()
         assert first.local.claims[-1].state is ClaimState.LOST
         assert read_head(store, KEYS, "codec-none", view.id.topic_id, 0) is None
-        assert first.tierer.status()[0].waiting is not None
+        assert (await first.tierer.status())[0].waiting is not None
         await first.close()
         await taker.close()
 

@@ -95,7 +95,7 @@ def test_a_loss_of_what_the_disk_has_not_any_more_is_named_until_retention_lets_
         bench.store.delete([lost.log_key])
         await bench.tierer.retention.tick()
         assert bench.local.remotes[view.id].lost == ((lost.base, lost.next_base),)
-        waiting = bench.tierer.status()[0].waiting
+        waiting = (await bench.tierer.status())[0].waiting
         assert waiting is not None
         assert waiting.reason == "lost"
         assert lost.log_key in waiting.detail

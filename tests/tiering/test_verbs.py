@@ -72,7 +72,7 @@ def test_copy_says_that_the_bucket_does_not_answer(tmp_path: Path) -> None:
         result = await bench.copy()
         assert result.outcome is Outcome.UNAVAILABLE
         assert "503" in result.detail
-        waiting = bench.tierer.status()[0].waiting
+        waiting = (await bench.tierer.status())[0].waiting
         assert waiting is not None
         assert waiting.reason in ("retrying", "copying")
         bench.store.before = lambda operation, key: None
@@ -127,7 +127,7 @@ def test_a_segment_that_retention_took_while_it_was_copied_holds_nothing_up(tmp_
         assert result.outcome is Outcome.TIMEOUT, "a broken disk is not tried again at once"
         bench.local.set(view.id, closed=tuple(left), log_start=left[0].base, local_start=left[0].base)
         assert not bench.tierer.copying.error(view.id)
-        result = await bench.tierer.verbs.copy(wait=True, timeout_ms=10_000, report=no_report)
+        result = await bench.tierer.verbs.copy(wait=True, timeout_ms=60_000, report=no_report)
         assert result.outcome is Outcome.DONE
 
     drive(tmp_path, work)

@@ -260,7 +260,7 @@ class Process:
         return m.Whole(message.call, await retention.whole(message.part, message.start, message.stop))
 
     async def _status(self, message: m.GetStatus) -> m.Message:
-        return m.StatusFound(message.call, tuple(self._open_tierer().status()))
+        return m.StatusFound(message.call, tuple(await self._open_tierer().status()))
 
     async def _run(self, message: m.Run) -> m.Message:
         def report(progress: VerbProgress) -> None:

@@ -48,6 +48,8 @@ from tierd.tiering.verbs import Verbs
 log = logging.getLogger(__name__)
 
 _THREADS = 8
+_A_TURN = 50
+"""Partitions of a status that are looked at before others get their turn."""
 
 
 class Tierer:
@@ -309,7 +311,7 @@ class Tierer:
         await self.state.blocking(lambda: self._group_files.keep(raw, epoch))
 
     # --- questions ---------------------------------------------------------------------------------------------------
-    def status(self) -> list[RemoteStatus]:
+    async def status(self) -> list[RemoteStatus]:
         trouble = self.retention.trouble()
         rows = []
         for row in self.state.catalog.partitions():
@@ -319,6 +321,8 @@ class Tierer:
                 waiting = Waiting("paused", f"evictions and deletes wait: {trouble}")
             remote = self.state.remote(row.part)
             rows.append(RemoteStatus(remote=remote, oldest_uncopied_ms=self._oldest(view), waiting=waiting))
+            if len(rows) % _A_TURN == 0:
+                await asyncio.sleep(0)
         return rows
 
     def _oldest(self, view: PartitionView | None) -> int | None:

@@ -23,6 +23,8 @@ PARTITION = {
     "remote_bytes": 4096,
     "rows": [GOES, LATER],
     "more": 7,
+    "future_segments": 2,
+    "future_ms": 4_102_444_800_000,
     "stays": STAYS,
 }
 
@@ -43,6 +45,7 @@ def test_it_asks_and_shows(capsys: pytest.CaptureFixture[str], tmp_path: Path) -
         "t-3: offsets 0 to 9 leave the bucket, 4.0 KiB: retention.ms, 1970-01-02 00:16 UTC",
         "t-3: ... and 7 segments more",
         "t-3: log start 0 moves to 10",
+        "t-3: 2 segments have records from the future, up to 2100-01-01 00:00 UTC: their last append counts",
         "t-3: offsets 10 to 19 stay on the disk: they are not in the bucket, else local.retention.ms would let them go,"
         " now (tierd why t-3)",
         "would go now and within 1h: from the disk 2.0 KiB, from the bucket 4.0 KiB; from the logs 2.0 KiB,"
@@ -67,4 +70,9 @@ def test_a_bucket_that_no_tierd_wrote_has_no_limits(capsys: pytest.CaptureFixtur
     document = json.loads(ended.out)
     assert document["partitions"] == []
     assert "no settings" in document["trouble"]
+    state, config = tmp_path / "archive", tmp_path / "tierd.toml"
+    (state / "local").mkdir(parents=True)  # an archive's state directory
+    config.write_text(f'remote.url = "file:{bucket}"\n')
+    ended = tierd(capsys, "retention", "--dry-run", "--state", state, "-c", config, "--json")
+    assert json.loads(ended.out)["trouble"] == document["trouble"]
     assert tree(bucket) == before

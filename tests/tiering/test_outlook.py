@@ -12,7 +12,7 @@ from kit.tierer_bench import SETTINGS, Bench, drive, who
 from tierd.config.topic import DAY_MS, TopicSettings
 from tierd.storage.retention import Rule, local_going, total_going
 from tierd.storage.view import PartitionView
-from tierd.tiering.outlook import LOCAL, REMOTE, Outlook, OutlookRow
+from tierd.tiering.outlook import LOCAL, REMOTE, Outlook, OutlookRow, outlook_of_untiered
 from tierd.tiering.plan import local_start_target, log_start_target
 from tiering.test_plan import NOW_MS, partitions, ranges, settings, view
 
@@ -118,6 +118,10 @@ def test_a_future_timestamp_keeps_nothing_longer_than_its_append_time() -> None:
     for remote in ([], ranges(far, 1)):
         (going,) = total_going(far, remote, now_ms=appended_ms, until_ms=NOW_MS)
         assert (going.rule, going.at_ms) == (Rule.TIME, appended_ms + 1001)
+    told = outlook_of_untiered(far, [going], now_ms=appended_ms, within_ms=0)
+    assert (told.future_segments, told.future_ms) == (1, 4_102_444_800_000)
+    assert not told.is_empty
+    assert outlook_of_untiered(made, [], now_ms=NOW_MS, within_ms=0).is_empty
     (going,), _ = local_going(far, [(0, 10)], now_ms=appended_ms, until_ms=NOW_MS)
     assert (going.rule, going.at_ms) == (Rule.LOCAL_TIME, appended_ms + 501)
 

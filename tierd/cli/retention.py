@@ -168,6 +168,9 @@ def _lines(one: Mapping[str, Any], now_ms: int) -> Iterator[str]:
         yield f"... and {one['more']} segments more"
     if one["log_start_then"] != one["log_start"]:
         yield f"log start {one['log_start']} moves to {one['log_start_then']}"
+    if one["future_segments"]:
+        what = f"{one['future_segments']} segments have records from the future"
+        yield f"{what}, up to {_when(one['future_ms'], now_ms)}: their last append counts"
     stays = one["stays"]
     if stays is not None and not stays["copied"] and stays["due_ms"] is not None:
         name = f"{one['topic']}-{one['partition']}"

@@ -45,7 +45,7 @@ def look(
         given_up=given_up,
         leaving=leaving,
     )
-    return outlook(view, leaving, local, rows, delay_ms=delay_of(catalog.partition(view.id)))
+    return outlook(view, leaving, local, rows, delay_ms=delay_of(catalog.partition(view.id)), now_ms=now_ms)
 
 
 def look_at_released(catalog: Catalog, row: CatalogPartition, *, deleted: bool) -> Outlook:

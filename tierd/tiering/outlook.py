@@ -9,7 +9,7 @@ from typing import Any
 
 from tierd.base.ids import PartitionId
 from tierd.storage.retention import Going, Rule, Staying, local_going
-from tierd.storage.view import PartitionView
+from tierd.storage.view import PartitionView, SegmentView
 from tierd.tiering.lifecycle import CopyState
 from tierd.tiering.rows import CatalogSegment
 
@@ -19,6 +19,7 @@ FAILED_COPY = "failed copy"
 """It was not committed, or another copy of its range counts."""
 MOST_ROWS = 1_000
 """Of one partition; the sums know all."""
+MOST_ROWS_IN_ALL = 20_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +55,10 @@ class Outlook:
     local_bytes: int = 0
     remote_bytes: int = 0
     staying: Staying | None = None
+    future_segments: int = 0
+    """With a record from the future, in either tier: they are as old as their last append, and go as others do."""
+    future_ms: int | None = None
+    """The latest of these timestamps."""
 
     def document(self) -> dict[str, Any]:
         """As JSON values: a partition of `tierd retention --json`."""
@@ -69,6 +74,8 @@ class Outlook:
             "remote_bytes": self.remote_bytes,
             "rows": [asdict(row) for row in self.rows],
             "more": self.more,
+            "future_segments": self.future_segments,
+            "future_ms": self.future_ms,
             "stays": None
             if staying is None
             else {
@@ -88,22 +95,29 @@ class Outlook:
 
     @property
     def is_empty(self) -> bool:
-        return not self.rows and not self.is_stuck
+        return not (self.rows or self.is_stuck or self.future_segments)
+
+    @property
+    def without_rows(self) -> "Outlook":
+        """Only their sums."""
+        return replace(self, rows=(), more=self.more + len(self.rows))
 
 
 def outlook(
     view: PartitionView,
     leaving: Sequence[Going],
     local: tuple[Sequence[Going], Staying | None],
-    remote: Iterable[CatalogSegment],
+    remote: Sequence[CatalogSegment],
     *,
     delay_ms: int,
+    now_ms: int,
 ) -> Outlook:
     """*leaving* is `total_going`'s and *local* `local_going`'s answer; *remote*: all rows that these may concern, and
     those that are released or being deleted already; their objects stay for *delay_ms*."""
     gone, staying = local
     rows = [*(_local_row(one) for one in gone), *_remote_rows(view.log_start, leaving, remote, delay_ms)]
     then = leaving[-1].segment.next_base if leaving else view.log_start
+    future = _future([*view.closed, *(row.remote.view for row in remote)], now_ms)
     return _outlook(
         rows,
         Outlook(
@@ -113,14 +127,22 @@ def outlook(
             log_start_then=then,
             log_bytes=sum(one.segment.size_bytes for one in leaving),
             staying=staying,
+            future_segments=len(future),
+            future_ms=max(future.values(), default=None),
         ),
     )
+
+
+def _future(segments: Iterable[SegmentView], now_ms: int) -> dict[int, int]:
+    """By base, the timestamps that no clock has reached yet."""
+    found = {one.base: one.largest_timestamp_ms for one in segments}
+    return {base: at_ms for base, at_ms in found.items() if at_ms is not None and at_ms > now_ms}
 
 
 def outlook_of_untiered(view: PartitionView, leaving: Sequence[Going], *, now_ms: int, within_ms: int) -> Outlook:
     """Of a partition that no bucket holds: local limits say nothing of it."""
     local, _ = local_going(view, (), now_ms=now_ms, until_ms=now_ms + within_ms, leaving=leaving)
-    return outlook(view, leaving, (local, None), (), delay_ms=0)
+    return outlook(view, leaving, (local, None), (), delay_ms=0, now_ms=now_ms)
 
 
 def outlook_of_released(

@@ -17,7 +17,7 @@ from tierd.storage.view import PartitionView, SegmentView
 from tierd.tiering import ahead, deletion
 from tierd.tiering.lifecycle import CopyState
 from tierd.tiering.losses import faults
-from tierd.tiering.outlook import Outlook
+from tierd.tiering.outlook import MOST_ROWS_IN_ALL, Outlook
 from tierd.tiering.plan import covers, local_start_target, log_start_target, thin_to
 from tierd.tiering.publish import Publisher
 from tierd.tiering.recommit import commit_again, lacks_only_manifest
@@ -192,16 +192,20 @@ class Retention:
         """What would go up to *within_ms* from now, as far as the catalog knows; the bucket is not asked."""
         catalog, views = self._state.catalog, self._state.views
         found: list[Outlook] = []
+        rows = 0
         for row in catalog.partitions():
             if topic is not None and row.topic != topic:
                 continue
             view = views.get(row.part)
             if view is None or not view.settings.remote_storage_enable:
-                found.append(ahead.look_at_released(catalog, row, deleted=view is None))
+                one = ahead.look_at_released(catalog, row, deleted=view is None)
             else:
-                found.append(self._outlook(view, within_ms))
+                one = self._outlook(view, within_ms)
+            rows += len(one.rows)
+            if not one.is_empty:
+                found.append(one if rows <= MOST_ROWS_IN_ALL else one.without_rows)
             await asyncio.sleep(0)
-        return tuple(one for one in found if not one.is_empty)
+        return tuple(found)
 
     def _outlook(self, view: PartitionView, within_ms: int) -> Outlook:
         copies, now_ms = self._copies(view), self._state.clock.now_ms()

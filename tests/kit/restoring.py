@@ -1,13 +1,15 @@
 """Restores buckets in memory into directories, with `tierd restore`'s own engine."""
 
 import errno
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 
 from kit.failing_disk import FailingDisk
 from tierd.base.disk import Disk
+from tierd.base.ids import TopicPartition
 from tierd.remote.open import Bucket
 from tierd.remote.readonly import ReadOnlyStore
 from tierd.storage.disk import PosixDisk
@@ -64,10 +66,13 @@ class Restoring:
     def __call__(
         self, *topics: str, until_ms: int | None = None, ends: dict[str, int] | None = None
     ) -> Sequence[Restored]:
-        plan = self.plan(*topics, until_ms=until_ms, ends=ends)
+        return self.run(self.plan(*topics, until_ms=until_ms, ends=ends))
+
+    def run(self, plan: Plan, beside: Mapping[TopicPartition, int] = MappingProxyType({})) -> Sequence[Restored]:
+        """*beside*: ends of partitions that the test has made there."""
         self.journal = self.journal.with_ids(one.topic.topic_id for one in plan.topics)
         self.seen.clear()
-        return Restore(self.bucket, self.disk, self.to, plan, self.journal, 3, self.seen.append).run()
+        return Restore(self.bucket, self.disk, self.to, plan, self.journal, 3, self.seen.append, beside).run()
 
 
 def files(folder: Path) -> dict[str, bytes]:

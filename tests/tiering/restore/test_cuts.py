@@ -1,6 +1,5 @@
 """Restores that end before the bucket does: at which batch, with whole transactions, and with all files that fit."""
 
-import itertools
 import random
 import shutil
 from collections.abc import Iterator
@@ -13,14 +12,13 @@ from kit.aiven import KEYS, recorded_bucket, recorded_ring
 from kit.golden import golden
 from kit.logs import Place
 from kit.made_bucket import EPOCH, MadePartition, bucket_of
-from kit.restoring import Dying, Restoring, files
+from kit.restoring import Restoring
 from kit.verifying import flip, replaced
 from tierd.base.ids import TopicPartition
 from tierd.remote.open import Bucket
 from tierd.storage import names
 from tierd.storage.batch import BatchHeader, walk
 from tierd.storage.checkpoints import parse_checkpoint
-from tierd.storage.disk import PosixDisk
 from tierd.storage.epochs import EpochEntry, parse_epochs
 from tierd.storage.log import Log
 from tierd.storage.producers import Producers
@@ -198,25 +196,6 @@ def test_a_cut_in_what_is_lost_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CutUnknown, match="plain-0 cannot be cut there"):
         restoring.plan(ends={"plain-0": 90})
     assert [one.log_end for one in restoring.plan(ends={"plain-0": 150}).partitions] == [150]
-
-
-def test_it_may_end_at_any_step(tmp_path: Path) -> None:
-    restoring = recorded(tmp_path, "txn")
-    restoring(ends={"txn-0": 100})
-    whole = files(restoring.to)
-    for steps in itertools.count(1, 7):
-        shutil.rmtree(restoring.to)
-        restoring.to.mkdir()
-        restoring.disk = disk = Dying(steps)
-        try:
-            restoring(ends={"txn-0": 100})
-        except OSError:
-            assert disk.left < 0
-        restoring.disk = PosixDisk()
-        restoring(ends={"txn-0": 100})
-        assert files(restoring.to) == whole
-        if disk.left >= 0:
-            break
 
 
 def test_replicas_that_closed_their_segments_at_other_offsets(tmp_path: Path) -> None:

@@ -115,9 +115,9 @@ class MadePartition:
             written_ms=1,
             epochs=(EpochStart(EPOCH, base),),
             chunks=FixedChunks(
-                original_chunk_bytes=1 << 20,
+                original_chunk_bytes=1 << 30,  # one chunk
                 original_file_bytes=len(log),
-                transformed_chunk_bytes=1 << 20,
+                transformed_chunk_bytes=1 << 30,
                 final_transformed_bytes=len(log),
             ),
             layout=layout,

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import boto3
 import botocore.exceptions
@@ -111,7 +111,7 @@ def make_client(options: S3Options) -> "S3Client":
     return client
 
 
-def _style(options: S3Options) -> str:
+def _style(options: S3Options) -> Literal["auto", "virtual", "path"]:
     """botocore's own choice puts the bucket into the path of any endpoint that is not Amazon's."""
     if options.path_style:
         return "path"

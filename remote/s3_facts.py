@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
 
-from tierd.remote.errors import AccessRefused, NotFound, RequestRefused
+from tierd.remote.errors import AccessRefused, NotFound, RemoteUnavailable, RequestRefused
 from tierd.remote.facts import BucketFacts, Rule
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ _NONE_SET = frozenset({"NoSuchLifecycleConfiguration", "ObjectLockConfigurationN
 
 
 def facts(store: "S3Store") -> BucketFacts:
-    """Raises RemoteUnavailable when the bucket does not answer."""
+    """Raises AccessRefused when we have no good credentials."""
     unread: list[str] = []
     client = store.client
     versioning = _ask(store, client.get_bucket_versioning, "s3:GetBucketVersioning", unread)
@@ -38,6 +38,8 @@ def _ask(store: "S3Store", method: Any, permission: str, unread: list[str]) -> M
             raise
         unread.append(permission)
         return None
+    except RemoteUnavailable:
+        return None  # some servers answer 500 to what they do not know
     except (RequestRefused, NotFound) as error:
         cause = error.__cause__
         code = cause.response.get("Error", {}).get("Code") if isinstance(cause, ClientError) else None

@@ -67,6 +67,13 @@ class Rotation:
             client.close()
         return True
 
+    def forbid_deletes(self) -> None:
+        """From now on the user may list, read and write, and no more."""
+        actions = ["s3:GetObject", "s3:PutObject", "s3:ListBucket"]
+        allow = {"Effect": "Allow", "Action": actions, "Resource": ["arn:aws:s3:::*"]}
+        document = json.dumps({"Version": "2012-10-17", "Statement": [allow]})
+        self._iam.put_user_policy(UserName=_USER, PolicyName="all", PolicyDocument=document)
+
     def rotate(self) -> None:
         """From now on the server refuses the old key."""
         old, self.key = self.key, self._create()

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from kit import rotation, weed
+from kit.tiers import until
 from tierd.base.clock import SystemClock
 from tierd.base.errors import Usage
 from tierd.remote.crc import crc32c
+from tierd.remote.probe import probe
 from tierd.remote.renewal import Renewal, files_of
 from tierd.remote.s3 import S3Options, S3Store
 
@@ -159,3 +161,17 @@ def test_an_upload_goes_on_with_a_new_key(server: weed.Weed, keys: rotation.Rota
         keys.rotate()
         assert [found.key for found in store.list("")] == ["big", "small"]
         assert store.get("big") == 2 * PART
+
+
+@pytest.mark.s3
+def test_a_user_who_may_not_delete(server: weed.Weed, keys: rotation.Rotation) -> None:
+    with opened(server, "kept") as store:
+        store.put("p/k", b"x", crc32c=crc32c(b"x"))
+        keys.forbid_deletes()
+        refused = until("deletes are denied", lambda: store.delete(["p/k", "p/k2"])[0].refused)
+        assert "AccessDenied" in refused
+        assert store.get("p/k") == b"x"
+        report = probe(store, "p/tierd/")
+        assert report.one_writer
+        assert not report.deletes
+        assert "s3:GetLifecycleConfiguration" in store.facts().unread

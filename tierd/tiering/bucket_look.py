@@ -16,7 +16,6 @@ async def look_at_bucket(state: TierState) -> None:
     bucket = state.bucket
     try:
         report = await state.blocking(lambda: _probed(bucket))
-        facts = await state.blocking(lambda: facts_of(bucket.store))
     except TierdError as error:
         log.warning("the bucket could not be probed: %s", error)
         return
@@ -26,6 +25,11 @@ async def look_at_bucket(state: TierState) -> None:
         else:
             log.warning("bucket: %s: no: %s", what, otherwise)
     state.notes = tuple(f"{what}: no: {otherwise}" for what, there, otherwise in report if not there)
+    try:
+        facts = await state.blocking(lambda: facts_of(bucket.store))
+    except TierdError as error:
+        log.warning("what is set on the bucket could not be read: %s", error)
+        return
     if facts is not None:
         found = warnings(facts, bucket.keys.prefix)
         for line in found:

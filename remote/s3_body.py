@@ -7,6 +7,8 @@ import io
 
 from typing_extensions import Buffer
 
+from tierd.remote.limits import Limits
+
 PIECE_BYTES = 1024 * 1024
 """Sent by one call, which the request's time-out bounds as a whole: small enough for a slow line."""
 SMALL_BYTES = 256 * 1024
@@ -14,9 +16,11 @@ SMALL_BYTES = 256 * 1024
 
 
 class S3Body:
-    """A read-only file of *data*, which must not change before the request has ended."""
+    """A read-only file of *data*, which must not change before the request has ended; read as fast as *limits* let."""
 
-    def __init__(self, data: Buffer) -> None:
+    def __init__(self, data: Buffer, limits: Limits | None = None) -> None:
+        self._limits = limits
+        self._piece_bytes = PIECE_BYTES if limits is None else limits.upload_piece(PIECE_BYTES)
         self._view = memoryview(data).cast("B")
         self._at = 0
 
@@ -26,7 +30,9 @@ class S3Body:
 
     def read(self, size: int = -1) -> memoryview | bytes:
         """The next piece, whatever *size* is; b"" at the end."""
-        piece = self._view[self._at : self._at + PIECE_BYTES]
+        piece = self._view[self._at : self._at + self._piece_bytes]
+        if self._limits is not None:
+            self._limits.upload(len(piece))
         self._at += len(piece)
         return piece or b""
 
@@ -40,10 +46,10 @@ class S3Body:
         return self._at
 
 
-def body_of(data: Buffer) -> S3Body | bytearray:
-    """What to give boto3 as Body."""
+def body_of(data: Buffer, limits: Limits | None = None) -> S3Body | bytearray:
+    """What to give boto3 as Body. A small one is sent at once: its limit is for who sends the request."""
     view = memoryview(data)
-    return bytearray(view) if view.nbytes <= SMALL_BYTES else S3Body(view)
+    return bytearray(view) if view.nbytes <= SMALL_BYTES else S3Body(view, limits)
 
 
 def size_of(body: S3Body | bytearray | None) -> int:

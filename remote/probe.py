@@ -15,6 +15,8 @@ from tierd.remote.s3 import S3Features, S3Store
 from tierd.remote.store import ObjectStore
 
 _BODY = b"tierd asks what this bucket can do\n"
+_OTHER = b"this must not get there\n"
+"""Of PUTs whose condition does not hold: a retry that met its own bytes would count as done."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,9 +84,10 @@ def probe(store: ObjectStore, folder: str) -> ProbeReport:
 def _run(store: ObjectStore, key: str) -> ProbeReport:
     checksum = crc.crc32c(_BODY)
     etag = store.put(key, _BODY, crc32c=checksum).etag
+    other = crc.crc32c(_OTHER)
     return ProbeReport(
-        create_if_absent=_refuses(lambda: store.put(key, _BODY, crc32c=checksum, if_none_match=True)),
-        compare_and_swap=_refuses(lambda: store.put(key, _BODY, crc32c=checksum, if_match='"0"')),
+        create_if_absent=_refuses(lambda: store.put(key, _OTHER, crc32c=other, if_none_match=True)),
+        compare_and_swap=_refuses(lambda: store.put(key, _OTHER, crc32c=other, if_match='"0"')),
         checksum_stored=store.head(key).crc32c == checksum,
         checksum_verified=_verifies(store, key + "-bad"),
         ranges=_ranges(store, key),

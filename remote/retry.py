@@ -31,7 +31,15 @@ class RetryPolicy:
 class Retrier:
     """Runs requests. Any thread; `close` ends all pauses at once."""
 
-    def __init__(self, policy: RetryPolicy, clock: Clock, closing: threading.Event | None = None) -> None:
+    def __init__(
+        self,
+        policy: RetryPolicy,
+        clock: Clock,
+        closing: threading.Event | None = None,
+        below: Callable[[int], int] = secrets.randbelow,
+    ) -> None:
+        """*below*: the randomness, a number of 0 and above that is below its argument."""
+        self._below = below
         self._policy = policy
         self._clock = clock
         self._closing = closing or threading.Event()
@@ -59,7 +67,7 @@ class Retrier:
 
     def _wait(self, pause_ms: int) -> bool:
         """True when closing."""
-        shorter = secrets.randbelow(pause_ms // 2 + 1)
+        shorter = self._below(pause_ms // 2 + 1)
         return self._closing.wait((pause_ms - shorter) / 1000)
 
     def close(self) -> None:

@@ -31,6 +31,7 @@ from tierd.remote.s3_upload import S3Upload
 from tierd.remote.server_clock import ServerClock
 from tierd.remote.store import PART_BYTES, PIECE_BYTES, DeleteOutcome, ObjectInfo, UploadInfo
 from tierd.remote.versions import Version
+from tierd.remote.watchdog import Watchdog
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -39,6 +40,8 @@ __all__ = ["S3Features", "S3Options", "S3Store"]
 
 T = TypeVar("T")
 _PARTIAL = 206
+_QUIET = "complete_multipart_upload"
+"""Takes minutes, and sends blanks meanwhile."""
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -72,6 +75,7 @@ class S3Store:
         self.bucket = bucket
         self._clock = ServerClock(clock)
         self._retrier = Retrier(policy or RetryPolicy(limit_ms=options.timeout_ms), clock)
+        self._watchdog = Watchdog(clock, options.timeout_ms)
         self._counting = threading.Lock()
         self._renewal = Renewal(files_of(options, os.environ), self.renew, clock=clock)
         self._renewal.start()
@@ -172,7 +176,7 @@ class S3Store:
             with answer["Body"] as stream:
                 _held_to_range(key, wanted, answer)
                 self._meter.received("get_object", key, answer["ContentLength"])
-                return use(_pieces(key, stream, answer["ContentLength"]))
+                return use(_pieces(key, stream, answer["ContentLength"], self._watchdog))
 
         return self._retrier.run(send)
 
@@ -187,7 +191,7 @@ class S3Store:
         """One try: the answer and its whole body, held against length and (of a whole object) checksum."""
         answer = self.call(key, self.client.get_object, Key=key, **wanted)
         try:
-            with answer["Body"] as stream:
+            with answer["Body"] as stream, self._watchdog.reading():
                 body: bytes = stream.read()
         except MAPPED as error:
             raise mapped(key, error) from error
@@ -286,6 +290,7 @@ class S3Store:
     def close(self) -> None:
         self._renewal.close()
         self._retrier.close()
+        self._watchdog.close()
         self.client.close()
 
     def retried(self, key: str, method: Callable[..., Any], **params: Any) -> Any:
@@ -313,7 +318,8 @@ class S3Store:
             self.requests[operation] += 1
         self._meter.sent(operation, key, size_of(params.get("Body")))
         try:
-            answer = getattr(client, operation)(Bucket=self.bucket, **params)
+            with self._watchdog.request(may_be_quiet=operation == _QUIET):
+                answer = getattr(client, operation)(Bucket=self.bucket, **params)
         except ClientError as error:
             self._clock.saw(http_headers(error.response).get("date"))
             raise mapped(key, error) from error
@@ -348,12 +354,13 @@ def _held_to_range(key: str, wanted: Mapping[str, Any], answer: Mapping[str, Any
         raise RequestRefused(key, "NoRange", "the server ignores Range: tierd cannot use it")
 
 
-def _pieces(key: str, stream: Any, length: int) -> Iterator[bytes]:
+def _pieces(key: str, stream: Any, length: int, watchdog: Watchdog) -> Iterator[bytes]:
     """A body of *length* bytes as it comes."""
     left = length
     while left:
         try:
-            piece: bytes = stream.read(min(PIECE_BYTES, left))
+            with watchdog.reading():
+                piece: bytes = stream.read(min(PIECE_BYTES, left))
         except MAPPED as error:
             raise mapped(key, error) from error
         if not piece:

@@ -13,6 +13,7 @@ from tierd.base.errors import Usage
 from tierd.config.model import Remote
 from tierd.config.s3 import NONE
 from tierd.remote.s3_asked import Asked
+from tierd.remote.s3_connections import use_ours
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -106,6 +107,7 @@ def make_client(options: S3Options) -> "S3Client":
         )
     except (botocore.exceptions.BotoCoreError, ValueError) as error:
         raise Usage(f"remote.s3: {error}") from error
+    use_ours(client)
     client.meta.events.register("before-call.s3.GetObject", _ask_for_checksum)
     client.meta.events.register("provide-client-params.s3", asked)
     return client

@@ -30,8 +30,12 @@ _NO_ACCESS = frozenset(
         "TokenRefreshRequired",
     }
 )
+_BARE_400 = "400"
+"""A refused HEAD has no body to say why: S3 answers it so when credentials have expired."""
 _THROTTLED = frozenset({"SlowDown", "ServiceUnavailable", "Throttling", "ThrottlingException", "TooManyRequests"})
-_DAMAGED = frozenset({"BadDigest", "IncompleteBody", "InvalidDigest", "XAmzContentChecksumMismatch"})
+_DAMAGED = frozenset(
+    {"BadDigest", "IncompleteBody", "InvalidDigest", "XAmzContentChecksumMismatch", "XAmzContentSHA256Mismatch"}
+)
 _LATER = frozenset({"RequestTimeout", "ConditionalRequestConflict", "OperationAborted", "InternalError"})
 _NO_CREDENTIALS = (
     boto.NoCredentialsError,
@@ -94,7 +98,7 @@ def _by_status(key: str, code: str, message: str, status: int) -> TierdError:
         return NotFound(key)
     if status == 412:
         return PreconditionFailed(key, f"the condition does not hold: {message}")
-    if status in (401, 403):
+    if status in (401, 403) or code == _BARE_400:
         return AccessRefused(f"{text}; check credentials and permissions")
     if status in (429, 503):
         return Throttled(text)

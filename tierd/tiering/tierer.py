@@ -318,7 +318,7 @@ class Tierer:
             view = self.state.views.get(row.part)
             waiting = self.copying.waiting(row.part) if view else None
             if waiting is None and trouble is not None:
-                waiting = Waiting("paused", f"evictions and deletes wait: {trouble}")
+                waiting = Waiting("clock" if self.state.held else "claim", f"evictions and deletes wait: {trouble}")
             remote = self.state.remote(row.part)
             rows.append(RemoteStatus(remote=remote, oldest_uncopied_ms=self._oldest(view), waiting=waiting))
             if len(rows) % _A_TURN == 0:

@@ -70,7 +70,7 @@ class _Log:
                 after = self.walks[at + 1].transactions
                 for key, one in walk.transactions.items():
                     if one.stop is None and key not in after:  # its end lies in what is lost in between
-                        found[key] = replace(one, stop=self.pieces[at + 1].base, ended_ms=one.began_ms)
+                        found[key] = replace(one, stop=self.pieces[at + 1].base, ended_ms=one.open_ms)
         return list(found.values())
 
 
@@ -202,7 +202,7 @@ class Cutting:
         for one in self._logs.values():
             for txn in one.transactions():
                 if txn.is_cut_at(one.cut):
-                    time_ms = txn.began_ms if txn.stop is None else txn.ended_ms
+                    time_ms = txn.open_ms if txn.stop is None else txn.ended_ms
                     found[txn.producer_id] = min(time_ms, found.get(txn.producer_id, time_ms))
         return found
 

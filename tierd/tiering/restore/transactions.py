@@ -2,19 +2,22 @@
 
 A transaction has no name that its partitions share. Its producer's id and epoch are in all of them, and its markers are
 written everywhere before the producer can begin the next one. Where each end raises the epoch, as brokers and clients
-of today have it, that is a name; else the markers' times tell: those nearest to each other are of one transaction.
+of today have it, that is a name. Else times tell: markers that are nearest to each other are of one transaction, unless
+it began after the other had ended. Of two mistakes the one is made that cuts more.
 """
 
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 Part = TypeVar("Part")
 
 SPREAD_MS = 60_000
 """Markers of one transaction that are further apart than this are taken for those of two."""
+_AT_ONCE_MS = 5
+"""Markers that are not further apart are of one transaction, whatever the times of records say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +27,10 @@ class Transaction:
     producer_id: int
     epoch: int
     """In which its records were written."""
-    began_ms: int
+    open_ms: int
+    """A record's time when it was open."""
+    began_ms: int | None = None
+    """That of its first record, where it was read: the client's clock, or what an application has made of it."""
     first: int
     stop: int | None
     """The offset after its marker; None: there is none, it hangs or goes on behind the log's end."""
@@ -67,7 +73,15 @@ def _kin(logs: Mapping[Part, Sequence[Transaction]]) -> list[dict[Part, list[Tra
     for part, own in logs.items():
         for one in sorted(own, key=lambda one: (one.stop is None, one.ended_ms, one.first)):
             found[one.producer_id, one.epoch][part].append(one)
-    return [by_part for by_part in found.values() if len(by_part) > 1]
+    return [_trusted(by_part) for by_part in found.values() if len(by_part) > 1]
+
+
+def _trusted(logs: dict[Part, list[Transaction]]) -> dict[Part, list[Transaction]]:
+    """Without the times at which transactions began, when some of them can only come from a clock that is ahead."""
+    rows = [one for own in logs.values() for one in own if one.stop is not None and one.began_ms is not None]
+    if all(one.began_ms is None or one.began_ms <= one.ended_ms for one in rows):
+        return logs
+    return {part: [replace(one, began_ms=None) for one in own] for part, own in logs.items()}
 
 
 def _cut_everywhere(cuts: dict[Part, int], logs: Mapping[Part, Sequence[Transaction]]) -> None:
@@ -86,7 +100,7 @@ def _twin(one: Transaction, own: Sequence[Transaction], theirs: Sequence[Transac
     """The same transaction in another log; None also when it has no marker there, for then it is cut anyway."""
     if one.stop is None:
         last = next((other for other in reversed(theirs) if other.stop is not None), None)
-        if last is None or last.ended_ms < one.began_ms or _nearest(last, own) is not None:
+        if last is None or last.ended_ms + SPREAD_MS < one.open_ms or _nearest(last, own) is not None:
             return None
         return last
     found = _nearest(one, theirs)
@@ -101,5 +115,13 @@ def _nearest(one: Transaction, others: Sequence[Transaction]) -> Transaction | N
         )
     alike = [other for other in others if other.ended_epoch == one.ended_epoch and other.stop is not None]
     at = bisect_left(alike, one.ended_ms, key=lambda other: other.ended_ms)
-    near = min(alike[max(0, at - 1) : at + 1], key=lambda other: abs(other.ended_ms - one.ended_ms), default=None)
-    return near if near is not None and abs(near.ended_ms - one.ended_ms) <= SPREAD_MS else None
+    close = [other for other in alike[max(0, at - 1) : at + 1] if _may_be_one(one, other)]
+    return min(close, key=lambda other: abs(other.ended_ms - one.ended_ms), default=None)
+
+
+def _may_be_one(one: Transaction, other: Transaction) -> bool:
+    earlier, later = sorted((one, other), key=lambda each: each.ended_ms)
+    apart_ms = later.ended_ms - earlier.ended_ms
+    if _AT_ONCE_MS < apart_ms <= SPREAD_MS:
+        return later.began_ms is None or later.began_ms <= earlier.ended_ms
+    return apart_ms <= _AT_ONCE_MS

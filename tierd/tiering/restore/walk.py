@@ -1,7 +1,7 @@
 """One walk over a segment for a cut: where it falls, and which transactions the segment has a part of."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tierd.base.errors import CorruptFile
 from tierd.storage.batch import ControlType, parse_control
@@ -51,7 +51,7 @@ class Walk:
                 self.open[entry.producer_id] = Transaction(
                     producer_id=entry.producer_id,
                     epoch=entry.epoch,
-                    began_ms=entry.timestamp_ms,
+                    open_ms=entry.timestamp_ms,
                     first=entry.txn_first_offset,
                     stop=None,
                 )
@@ -75,7 +75,8 @@ class Walk:
         self.open[header.producer_id] = Transaction(
             producer_id=header.producer_id,
             epoch=header.producer_epoch,
-            began_ms=header.max_timestamp_ms,
+            open_ms=header.max_timestamp_ms,
+            began_ms=None if header.delete_horizon else min(header.base_timestamp_ms, header.max_timestamp_ms),
             first=header.base_offset,
             stop=None,
         )
@@ -88,14 +89,5 @@ class Walk:
         if kind not in (ControlType.ABORT, ControlType.COMMIT) or header.producer_id not in self.open:
             return
         began = self.open.pop(header.producer_id)
-        self.ended.append(
-            Transaction(
-                producer_id=began.producer_id,
-                epoch=began.epoch,
-                began_ms=began.began_ms,
-                first=began.first,
-                stop=header.next_offset,
-                ended_epoch=header.producer_epoch,
-                ended_ms=header.max_timestamp_ms,
-            )
-        )
+        epoch, time_ms = header.producer_epoch, header.max_timestamp_ms
+        self.ended.append(replace(began, stop=header.next_offset, ended_epoch=epoch, ended_ms=time_ms))

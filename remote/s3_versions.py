@@ -1,7 +1,7 @@
 """ListObjectVersions, key by key."""
 
 from collections.abc import Iterator, Mapping
-from itertools import groupby
+from itertools import groupby, islice
 from typing import TYPE_CHECKING, Any
 
 from tierd.remote.versions import Version
@@ -9,11 +9,15 @@ from tierd.remote.versions import Version
 if TYPE_CHECKING:
     from tierd.remote.s3 import S3Store
 
+MOST = 100_000
+"""Versions of one key that are looked at, the newest ones; others another time."""
+
 
 def list_versions(store: "S3Store", prefix: str) -> Iterator[tuple[Version, ...]]:
     """All versions of each key, newest first."""
     for _, versions in groupby(_all(store, prefix), lambda version: version.key):
-        yield tuple(sorted(versions, key=lambda one: (one.current, one.modified_ms), reverse=True))
+        newest = islice(versions, MOST)  # a document that is rewritten all the time may have millions
+        yield tuple(sorted(newest, key=lambda one: (one.current, one.modified_ms), reverse=True))
 
 
 def _all(store: "S3Store", prefix: str) -> Iterator[Version]:
@@ -30,7 +34,7 @@ def _all(store: "S3Store", prefix: str) -> Iterator[Version]:
             return
         last = found[-1].key if found else ""
         yield from (one for one in found if one.key != last)
-        open_ = [one for one in found if one.key == last]
+        open_ = [one for one in found if one.key == last][:MOST]
         more = {"KeyMarker": page["NextKeyMarker"]}
         if page.get("NextVersionIdMarker"):
             more["VersionIdMarker"] = page["NextVersionIdMarker"]

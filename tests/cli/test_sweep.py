@@ -66,3 +66,26 @@ def test_a_bucket_that_refuses_and_one_that_is_away(capsys: pytest.CaptureFixtur
     assert "failed: the bucket refuses 1 deletes" in ended.err
     with answering(tmp_path / "away", {"error": "the tierer is being started again; try again", "exit": 5}):
         assert tierd(capsys, "sweep", "--state", tmp_path / "away").code == 5
+
+
+def test_old_versions_and_refused_deletes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    stuck = {
+        "where": "t-0",
+        "objects": "3 segments",
+        "bytes": 4096,
+        "why": "AccessDenied: no",
+        "until_ms": 1_800_000_000_000,
+        "again_ms": 1_700_086_400_000,
+    }
+    with answering(tmp_path / "s", answer(versions=7, version_bytes=2048, delete_refused=[stuck])):
+        ended = tierd(capsys, "sweep", "--state", tmp_path / "s")
+    kept = "the bucket keeps 7 old versions, 2.0 KiB, of what was replaced or deleted: --purge-versions takes them away"
+    assert ended.out.splitlines()[-1] == kept
+    assert (
+        "t-0: delete refused: 3 segments, 4.0 KiB: AccessDenied: no, locked until 2027-01-15T08:00:00Z; "
+        "tried again 2023-11-15T22:13:20Z\n"
+    ) in ended.err
+    with answering(tmp_path / "p", answer()) as asked:
+        ended = tierd(capsys, "sweep", "--state", tmp_path / "p", "--purge-versions")
+    assert asked[0]["purge"] is True
+    assert "keeps no versions" in ended.out

@@ -59,6 +59,8 @@ def _show(result: Mapping[str, Any], *, dry_run: bool, purge: bool) -> None:
     if result["versions"] and not purge:
         what = f"{result['versions']} old versions, {size(result['version_bytes'])}"
         click.echo(f"the bucket keeps {what}, of what was replaced or deleted: --purge-versions takes them away")
+    if purge and result["versions"] is None:
+        click.echo("the bucket keeps no versions, or does not say so (s3:GetBucketVersioning)")
     for one in result["delete_refused"]:
         click.echo(refused_line(one), err=True)
     if result["detail"]:

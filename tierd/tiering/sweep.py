@@ -10,15 +10,16 @@ from typing import TypeVar
 
 from tierd.base.errors import CorruptFile, RemoteUnavailable
 from tierd.base.ids import PartitionId, Uuid
-from tierd.remote.errors import AccessRefused, RequestRefused
+from tierd.remote.errors import ClaimLost
 from tierd.remote.heads import read_head
 from tierd.remote.keys import HeadKey, ObjectKind, PageKey, SegmentObject
 from tierd.remote.store import DeleteOutcome
-from tierd.remote.versions import versioned
+from tierd.remote.versions import VersionedStore
 from tierd.remote.view import ClaimState
 from tierd.storage.view import PartitionView
+from tierd.tiering import version_sweep
 from tierd.tiering.lifecycle import CopyState
-from tierd.tiering.old_versions import OldVersions, old_versions
+from tierd.tiering.old_versions import OldVersions
 from tierd.tiering.old_versions import purge as purge_versions
 from tierd.tiering.orphans import GOES, Guard, Holdings, Kind, Leftover, leftovers, old_uploads
 from tierd.tiering.refusals import REFUSED_AGAIN_MS, RefusedDelete
@@ -49,6 +50,15 @@ class SweptRow:
     """Why the bucket does not delete it."""
     until_ms: int | None = None
     """Until when it is locked, where the bucket says so."""
+
+
+@dataclass(slots=True)
+class Old:
+    """What a versioned bucket keeps."""
+
+    versions: int | None = None
+    """None: it keeps none, or does not say."""
+    bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +116,7 @@ class Sweep:
     async def _run(self, *, dry: bool, purge: bool) -> SweepResult:
         state, views = self._state, dict(self._state.views)
         rows: list[SweptRow] = []
-        old: list[OldVersions] | None = None
+        old = Old()
         try:
             for batch in _batches(await state.blocking(lambda: self._look(views))):
                 if dry:
@@ -115,22 +125,36 @@ class Sweep:
                     rows += await state.blocking(partial(self._delete, batch))
                 else:
                     return replace(_result(rows), outcome=Outcome.LOST, detail=state.claim.detail)
-            old = await state.blocking(lambda: self._old_versions(views))
-            for some in _batches(old or () if purge else ()):
-                if not dry and not await state.owned():
-                    return replace(_result(rows), outcome=Outcome.LOST, detail=state.claim.detail)
-                rows += await state.blocking(partial(self._purge, some, dry=dry))
+            await self._versions(views, rows, old, dry=dry, purge=purge)
+        except ClaimLost:
+            return replace(_result(rows), outcome=Outcome.LOST, detail=state.claim.detail)
         except RemoteUnavailable as error:
             return replace(_result(rows), outcome=Outcome.UNAVAILABLE, detail=str(error))
         return self._end(_result(rows), rows, old, dry=dry)
 
-    def _end(
-        self, result: SweepResult, rows: Sequence[SweptRow], old: Sequence[OldVersions] | None, *, dry: bool
-    ) -> SweepResult:
+    async def _versions(
+        self, views: Mapping[PartitionId, PartitionView], rows: list[SweptRow], old: "Old", *, dry: bool, purge: bool
+    ) -> None:
+        """Count them in *old*; with *purge* also delete them, a row for each key. Raises ClaimLost."""
         state = self._state
-        if old is not None:
-            versions = sum(len(one.versions) + len(one.markers) for one in old)
-            result = replace(result, versions=versions, version_bytes=sum(one.bytes for one in old))
+        store = await state.blocking(lambda: version_sweep.kept_by(state.bucket))
+        if store is None:
+            return
+        old.versions = 0
+        known = partial(self._holdings, views=views, ask=False)
+        batches = version_sweep.batches(store, state.bucket, known, self._guard())
+        while (batch := await state.blocking(partial(self._next, batches))) is not None:
+            old.versions += sum(len(one.versions) + len(one.markers) for one in batch)
+            old.bytes += sum(one.bytes for one in batch)
+            if not purge:
+                continue
+            if not dry and not await state.owned():
+                raise ClaimLost(state.claim.detail)
+            rows += await state.blocking(partial(self._purge, store, batch, dry=dry))
+
+    def _end(self, result: SweepResult, rows: Sequence[SweptRow], old: "Old", *, dry: bool) -> SweepResult:
+        state = self._state
+        result = replace(result, versions=old.versions, version_bytes=old.bytes)
         if not dry:
             state.refusals.note_sweep(_refusal(rows, state.now_ms()))
             state.catalog.put(_SWEPT_MS, str(state.now_ms()))
@@ -162,25 +186,11 @@ class Sweep:
         known = self._holdings((upload.key for upload in uploads), views)
         return found + old_uploads(keys, uploads, known, self._guard())
 
-    def _old_versions(self, views: Mapping[PartitionId, PartitionView]) -> list[OldVersions] | None:
-        """None when the bucket keeps none, or does not say."""
-        keys, store = self._state.bucket.keys, versioned(self._state.bucket.store)
-        try:
-            if store is None or not store.keeps_versions():
-                return None
-            found: list[OldVersions] = []
-            for _, group in groupby(store.list_versions(keys.prefix), lambda one: one[0].key.rpartition("/")[0]):
-                listed = [one for one in group if len(one) > 1 or one[0].marker]
-                holdings = self._holdings((one[0].key for one in listed), views, ask=False)
-                found += old_versions(keys, listed, holdings, self._guard())
-            return found
-        except (AccessRefused, RequestRefused) as error:
-            log.warning("old versions cannot be listed: %s", error)
-            return None
+    def _next(self, batches: Iterator[list[OldVersions]]) -> list[OldVersions] | None:
+        return next(batches, None)
 
-    def _purge(self, batch: Sequence[OldVersions], *, dry: bool) -> list[SweptRow]:
-        store = versioned(self._state.bucket.store)
-        refused = {} if dry or store is None else purge_versions(store, batch)
+    def _purge(self, store: VersionedStore, batch: Sequence[OldVersions], *, dry: bool) -> list[SweptRow]:
+        refused = {} if dry else purge_versions(store, batch)
         return [_purged(one, refused.get(one.key)) for one in batch]
 
     def _guard(self) -> Guard:

@@ -86,7 +86,7 @@ class Remote(Section):
             Number(64 * KIB, 256 * MIB, BYTES),
             "Bytes asked for by the first read at an offset, so that the first record comes early.",
         ),
-    ] = MIB
+    ] = 256 * KIB
     read_ahead: Annotated[
         int, Setting("remote.read.ahead", Number(0, 256), "Most such ranges ahead of a sequential reader.")
     ] = 8

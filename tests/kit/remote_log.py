@@ -172,7 +172,9 @@ def recorded(directory: Path) -> RemoteLog:
     return log
 
 
-SMALL = ReaderOptions(first_bytes=1024, range_bytes=4096, read_ahead=3, cache_bytes=1 << 22, memory_bytes=1 << 16)
+SMALL = ReaderOptions(
+    first_bytes=1024, stretch_bytes=2048, range_bytes=4096, read_ahead=3, cache_bytes=1 << 22, memory_bytes=1 << 16
+)
 
 
 @asynccontextmanager

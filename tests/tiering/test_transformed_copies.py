@@ -37,7 +37,7 @@ from tierd.tiering.storing import is_worth_compressing
 ZSTD = Remote(url="file:/memory", compression="zstd", chunk_bytes=64 * KIB, part_bytes=5 * MIB)
 KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)
 OWNER = Ownership(epoch=5, incarnation=None)
-OPTIONS = ReaderOptions(first_bytes=1024, range_bytes=8192, read_ahead=3)
+OPTIONS = ReaderOptions(first_bytes=1024, stretch_bytes=2048, range_bytes=8192, read_ahead=3)
 
 
 def decoded(bench: Bench, stem: str) -> aiven_decoder.Decoded:

@@ -26,7 +26,7 @@ from tierd.tiering.losses import faults
 from tierd.tiering.reader import ReaderOptions, RemoteReader
 from tierd.tiering.seeds import seed_of
 
-OPTIONS = ReaderOptions(first_bytes=1024, range_bytes=8192, read_ahead=3)
+OPTIONS = ReaderOptions(first_bytes=1024, stretch_bytes=2048, range_bytes=8192, read_ahead=3)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import threading
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -102,6 +103,47 @@ def test_the_first_batch_comes_whole_even_when_it_is_larger_than_any_range(tmp_p
             assert await read_all(reader, 0, 1) == raw
 
     run(work)
+
+
+def test_a_read_from_a_segments_start_does_not_wait_for_its_index(tmp_path: Path) -> None:
+    log = synthetic(2, 40)
+    log_asked, count = threading.Event(), log.store.before
+
+    def before(operation: str, key: str) -> None:
+        count(operation, key)
+        if key.endswith(".log"):
+            log_asked.set()
+        elif key.endswith(".indexes"):
+            assert log_asked.wait(60), "the index came first"
+
+    log.store.before = before
+
+    async def work() -> None:
+        async with reader_of(log, tmp_path) as reader:
+            for segment in log.rows.segments:
+                log_asked.clear()
+                slice = await reader.read(PART, segment.base, max_bytes=1 << 20, stop=FAR, committed=False)
+                assert content(slice) == log.expected(segment.base, 1024)
+            log_asked.set()
+            assert await read_all(reader, 0, 3000) == bodies(log.batches)
+
+    run(work)
+    assert Counter(key for key in log.gets if key.endswith(".indexes")).most_common(1)[0][1] == 1
+
+
+def test_a_batch_larger_than_the_first_range_comes_with_one_request(tmp_path: Path) -> None:
+    log = RemoteLog()
+    raw = b"".join(encode_batch([Record(n, n, None, os.urandom(1900))]) for n in range(10))
+    log.add(raw, 0, 10, indexed(raw, 0))
+    options = replace(SMALL, first_bytes=256)
+
+    async def work() -> None:
+        async with reader_of(log, tmp_path, options) as reader:
+            slice = await reader.read(PART, 5, max_bytes=1, stop=FAR, committed=False)
+            assert content(slice) == log.batches[5][1]
+
+    run(work)
+    assert [key.rsplit(".")[-1] for key in log.gets] == ["indexes", "log"]
 
 
 def test_many_readers_share_one_download(tmp_path: Path) -> None:

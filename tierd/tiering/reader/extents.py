@@ -92,18 +92,18 @@ class ExtentMap:
             self._open.discard(start)
 
 
-def next_extent(known: Boundaries, taken: ExtentMap, position: int, want_bytes: int) -> Extent:
+def next_extent(known: Boundaries, taken: ExtentMap, position: int, want_bytes: int, most_bytes: int = 0) -> Extent:
     """The extent to fetch at *position*, a batch start that no extent holds.
 
     It ends at a known batch start near *want_bytes* further on, before the next extent, or at the segment's end;
     the room up to there is shared out evenly, so that no tiny extent is left over. It is at most twice *want_bytes*
-    long: when no batch start is known within that, its end is open.
+    long, or *most_bytes* where that is more: when no batch start is known within that, its end is open.
     """
     gap_end = taken.next_start(position)
     end = known.size_bytes if gap_end is None else gap_end
     room = end - position
     parts = max(1, round(room / want_bytes))
     stop = end if parts == 1 else min(known.at_or_above(position + room // parts), end)
-    if stop - position <= 2 * want_bytes:
+    if stop - position <= max(2 * want_bytes, most_bytes):
         return Extent(ByteRange(position, stop), open_end=False)
     return Extent(ByteRange(position, position + want_bytes), open_end=True)

@@ -76,6 +76,12 @@ class RemoteIndexes:
         loaded = self._loaded.get((segment.segment_id, Part.OFFSET))
         return None if loaded is None else loaded.value
 
+    def begin(self, segment: RemoteSegment) -> None:
+        """Bring the offset index; nobody waits for it yet."""
+        key = (segment.segment_id, Part.OFFSET)
+        if key not in self._loading and self.boundaries_now(segment) is None:
+            self._bringing(segment, Part.OFFSET, segment.layout.offset)
+
     async def boundaries(self, segment: RemoteSegment) -> Boundaries:
         """Where batches begin. An offset index that is no good names no place, which is slower and still right."""
         return self.boundaries_now(segment) or await self._load(segment, Part.OFFSET, segment.layout.offset)
@@ -113,12 +119,14 @@ class RemoteIndexes:
         if loaded is not None:
             self._loaded.move_to_end(key)
             return loaded.value
-        task = self._loading.get(key)
-        if task is None:
-            task = asyncio.create_task(self._bring(segment, part, where))
-            task.add_done_callback(lambda done: self._brought(key, done))
-            self._loading[key] = task
+        task = self._loading.get(key) or self._bringing(segment, part, where)
         return (await asyncio.shield(task)).value
+
+    def _bringing(self, segment: RemoteSegment, part: Part, where: ByteRange) -> "asyncio.Task[_Loaded]":
+        key = (segment.segment_id, part)
+        task = self._loading[key] = asyncio.create_task(self._bring(segment, part, where))
+        task.add_done_callback(lambda done: self._brought(key, done))
+        return task
 
     def _brought(self, key: tuple[Uuid, Part], done: asyncio.Task[_Loaded]) -> None:
         del self._loading[key]

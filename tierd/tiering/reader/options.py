@@ -7,8 +7,10 @@ from tierd.config.topic import MIB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderOptions:
-    first_bytes: int = MIB
+    first_bytes: int = MIB // 4
     """Of the first range of a reader that may never come back: small, so that the first byte comes early."""
+    stretch_bytes: int = 2 * MIB
+    """A range goes on so far to where a batch is known to end, or a small segment: else it takes another request."""
     range_bytes: int = 16 * MIB
     """Of the ranges of a fast sequential reader, give or take a third; others get less, down to a quarter."""
     read_ahead: int = 8

@@ -15,7 +15,7 @@ from tierd.base.errors import CorruptFile
 from tierd.base.ids import Uuid
 from tierd.remote.ranges import ByteRange
 from tierd.tiering.reader.cache import CacheFile, DiskCache
-from tierd.tiering.reader.extents import Extent, next_extent
+from tierd.tiering.reader.extents import Boundaries, Extent, next_extent
 from tierd.tiering.reader.fetch import Fetcher, memory_bytes
 from tierd.tiering.reader.indexes import RemoteIndexes
 from tierd.tiering.reader.permits import Permits, Ticket
@@ -36,6 +36,7 @@ class ExtentPool:
         threads: Executor,
         *,
         table_bytes: int,
+        stretch_bytes: int,
     ) -> None:
         """*table_bytes*: what the batch tables of landed extents may take in memory; the least used are let go."""
         self._cache = cache
@@ -44,6 +45,7 @@ class ExtentPool:
         self._permits = permits
         self._threads = threads
         self._table_bytes = table_bytes
+        self._stretch_bytes = stretch_bytes
         self._tables: OrderedDict[Slot, int] = OrderedDict()
         self._tables_bytes = 0
         self._segments: dict[Uuid, SegmentSlots] = {}
@@ -82,13 +84,13 @@ class ExtentPool:
             slots = self.slots(segment.segment_id)
             slot = slots.holding(offset)
             if slot is None:
-                known = await self._indexes.boundaries(segment)
+                known = await self._known(segment, offset)
                 slots = self.slots(segment.segment_id)
                 position = max(known.at_or_below(offset), slots.known_below(offset), at_least)
                 if position >= segment.size_bytes:
                     return None
                 slot = slots.at(position) or self.start(
-                    segment, next_extent(known, slots.map, position, want_bytes), urgent=True
+                    segment, next_extent(known, slots.map, position, want_bytes, self._stretch_bytes), urgent=True
                 )
             table = await self._ready(slot)
             number = None if table is None else table.find(offset)
@@ -96,6 +98,13 @@ class ExtentPool:
                 return slot, table, number
             if table is not None:
                 at_least = max(at_least, slot.stop)
+
+    async def _known(self, segment: RemoteSegment, offset: int) -> Boundaries:
+        """Where batches begin. Where the first one does is known: then the index is not waited for, it comes beside."""
+        if offset > segment.base or self.slots(segment.segment_id):
+            return await self._indexes.boundaries(segment)
+        self._indexes.begin(segment)
+        return self._indexes.boundaries_now(segment) or Boundaries(segment.base, (), (), segment.size_bytes)
 
     def ready_now(self, slot: Slot) -> BatchTable | None:
         """The table of a landed slot when it is in memory."""

@@ -82,11 +82,17 @@ class RemoteReader:
             self._threads,
             memory_bytes=options.index_bytes,
             whole_bytes=options.whole_indexes_bytes,
-            needless_bytes=options.first_bytes,
+            needless_bytes=options.stretch_bytes // 2,
         )
         permits = Permits(options.memory_bytes, options.threads)
         self._pool = ExtentPool(
-            self._cache, fetcher, self._indexes, permits, self._threads, table_bytes=options.table_bytes
+            self._cache,
+            fetcher,
+            self._indexes,
+            permits,
+            self._threads,
+            table_bytes=options.table_bytes,
+            stretch_bytes=options.stretch_bytes,
         )
         self._times = TimeLookups(source, self._pool, self._indexes, self._cache, self._threads, options.first_bytes)
         self._txn_segments = TxnSegments(source)

@@ -71,10 +71,10 @@ def cleanable(view: PartitionView, copied_to: int | None, now_ms: int) -> CleanP
 
 
 def _young_from(dirty: Sequence[SegmentView], before_ms: int) -> int:
-    """Base of the first segment with a record later than *before_ms*; the end of all when there is none."""
+    """Base of the first segment with a record later than *before_ms*; the end of all when there is none. Not later than
+    its last append, whatever the record says: else one from the future would keep all from being cleaned, for ever."""
     for segment in dirty:
-        largest = segment.largest_timestamp_ms
-        if (segment.append_ms if largest is None else largest) > before_ms:
+        if segment.age_anchor_ms > before_ms:
             return segment.base
     return dirty[-1].next_base if dirty else 0
 
@@ -84,5 +84,6 @@ def _overdue(view: PartitionView, dirty: Sequence[SegmentView], first_timestamp:
     lag_ms = view.settings.max_compaction_lag_ms
     if lag_ms is None:
         return False
-    times = [at_ms for at_ms in map(first_timestamp, dirty) if at_ms is not None and at_ms > 0]
-    return min(times, default=now_ms) < now_ms - lag_ms
+    times = [(first_timestamp(segment), segment.append_ms) for segment in dirty]
+    since = [min(at_ms, append_ms) for at_ms, append_ms in times if at_ms is not None and at_ms > 0]
+    return min(since, default=now_ms) < now_ms - lag_ms

@@ -72,11 +72,18 @@ def test_nothing_younger_than_the_least_lag() -> None:
     assert planned(view([100], replace(COMPACTED, min_compaction_lag_ms=2 * HOUR_MS))) is None
 
 
-def test_a_time_from_the_future_matters_only_to_the_least_lag() -> None:
+def test_a_time_from_the_future_keeps_nothing_from_being_cleaned() -> None:
     found = view([100])
     found = replace(found, closed=(replace(found.closed[0], largest_timestamp_ms=T0 + 10 * HOUR_MS),))
     assert planned(found) is not None
-    assert planned(replace(found, settings=replace(COMPACTED, min_compaction_lag_ms=1))) is None
+    for lag_ms, is_planned in ((HOUR_MS, True), (HOUR_MS + 1, False)):  # since its last append
+        least = replace(COMPACTED, min_compaction_lag_ms=lag_ms)
+        assert (planned(replace(found, settings=least)) is not None) is is_planned
+    for lag_ms, is_planned in ((HOUR_MS - 1, True), (HOUR_MS, False)):
+        longest = replace(COMPACTED, min_cleanable_dirty_ratio=1.0, max_compaction_lag_ms=lag_ms)
+        dirty = view([100, 1], longest, cleaned_to=10)
+        future = tuple(replace(one, largest_timestamp_ms=T0 + 10 * HOUR_MS) for one in dirty.closed)
+        assert (planned(replace(dirty, closed=future)) is not None) is is_planned
 
 
 def test_the_longest_lag_cleans_whatever_the_ratio() -> None:

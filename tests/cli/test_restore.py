@@ -48,7 +48,10 @@ def test_all_of_a_bucket(verb: Verb) -> None:
     before = tree(verb.bucket)
     ended = verb()
     assert (ended.code, ended.err) == (0, "")
-    assert ended.out == f"restored to {verb.to}: 2 topics, 2 partitions, 51.9 KiB\n"
+    assert ended.out.splitlines() == [
+        f"restored to {verb.to}: 2 topics, 2 partitions, 51.9 KiB",
+        "its topics have new ids: from now on it is another log than the bucket's",
+    ]
     assert {path.name for path in verb.to.iterdir() if path.is_dir()} == {"plain-0", "txn-0"}
     assert [path.name for path in verb.state.iterdir()] == ["registry.sqlite"]
     assert tree(verb.bucket) == before

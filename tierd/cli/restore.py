@@ -109,6 +109,8 @@ def restore(
         print_json(_document(plan, groups, [_facts(one) for one in restored], dry_run=False))
     else:
         _show(plan, groups, restored, settings.data_dirs[0])
+        if not keep_ids:
+            click.echo("its topics have new ids: from now on it is another log than the bucket's")
     return Exit.FAILED if any(not lost.accepted for one in restored for lost in one.lost) else Exit.DONE
 
 
@@ -117,7 +119,9 @@ def _cut(plan: Plan, bucket: Bucket, begun: Journal) -> Plan:
     if not begun.asked.cuts:
         return plan
     bounds = bounds_of(plan, begun)
-    return plan.ending(Cutting(bucket, _THREADS).run(plan.partitions, bounds, settled=bool(begun.ends)))
+    with verb_progress("restore") as show:
+        cutting = Cutting(bucket, _THREADS, _shown(show))
+        return plan.ending(cutting.run(plan.partitions, bounds, settled=bool(begun.ends)))
 
 
 def _groups(bucket: Bucket, plan: Plan, begun: Journal) -> Clamped | None:

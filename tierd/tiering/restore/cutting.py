@@ -5,6 +5,7 @@ that is torn: behind the cut as far as markers may belong to what others keep, b
 """
 
 import logging
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -16,6 +17,7 @@ from tierd.remote.open import Bucket
 from tierd.storage.snapshot import ProducerEntry
 from tierd.tiering.restore.pieces import Piece, producers_before, remote_batches, snapshot_at_end
 from tierd.tiering.restore.plan import PartitionPlan
+from tierd.tiering.restore.run import Progress
 from tierd.tiering.restore.transactions import SPREAD_MS, Transaction, settle
 from tierd.tiering.restore.walk import Bound, Walk
 
@@ -80,7 +82,12 @@ class Cutting:
 
     bucket: Bucket
     threads: int
+    report: Callable[[Progress], None] = lambda _: None
+    """Gets the segments that are read for it, and their bytes."""
     _logs: dict[PartitionId, _Log] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _read: int = 0
+    _bytes: int = 0
 
     def run(
         self, plans: Iterable[PartitionPlan], bounds: Mapping[PartitionId, Bound], *, settled: bool = False
@@ -145,6 +152,12 @@ class Cutting:
                 what = f"{one.plan.name} cannot be cut there, for the bucket has lost the records: {error}"
                 raise CutUnknown(f"{what}: restore it whole, or with another end") from error
             one.walks[at] = Walk(_NOWHERE).run(known, ())
+        with self._lock:
+            self._read += 1
+            self._bytes += piece.size_bytes
+            self.report(
+                Progress(self._read, self._read, self._bytes, self._bytes, f"read for the end of {one.plan.name}")
+            )
 
     def _snapshot(self, one: _Log, at: int) -> list[ProducerEntry]:
         """What a piece says of the producers at its end; nothing when that is lost."""

@@ -102,6 +102,32 @@ class Remote(Section):
         int,
         Setting("remote.memory.bytes", Number(16 * MIB, unit=BYTES), "Memory of all reads from the bucket together."),
     ] = 128 * MIB
+    upload_per_second: Annotated[
+        int | None,
+        Setting(
+            "remote.upload.bytes.per.second",
+            Number(0, unit=BYTES, none=0),
+            "Most bytes a second that go to the bucket, of each process that writes there; shared evenly by what is "
+            "on its way.",
+        ),
+    ] = None
+    download_per_second: Annotated[
+        int | None,
+        Setting(
+            "remote.download.bytes.per.second",
+            Number(0, unit=BYTES, none=0),
+            "Most bytes a second that objects are read with, of each process that reads there.",
+        ),
+    ] = None
+    requests_per_second: Annotated[
+        int | None,
+        Setting(
+            "remote.requests.per.second",
+            Number(0, none=0),
+            "Most requests of all kinds a second, of each process. Those that a client waits for go first, a sweep's "
+            "last.",
+        ),
+    ] = None
     request_timeout_ms: Annotated[
         int,
         Setting("remote.request.timeout.ms", Number(100, HOUR_MS, MILLIS), "Longest wait for an answer of the bucket."),

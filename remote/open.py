@@ -10,6 +10,7 @@ from tierd.config.model import Remote
 from tierd.remote.file import FileStore
 from tierd.remote.keyring import NO_KEYS, KeyRing
 from tierd.remote.keys import Keys
+from tierd.remote.limits import Limits
 from tierd.remote.meter import Meter
 from tierd.remote.metered import MeteredStore
 from tierd.remote.store import ObjectStore
@@ -50,16 +51,36 @@ def parse_location(url: str) -> Location:
     raise Usage(f"{url!r} is not a bucket: write s3://BUCKET/PREFIX/ or file:DIR")
 
 
-def open_store(url: str, settings: Remote, *, disk: Disk, clock: Clock, meter: Meter | None = None) -> Bucket:
-    """Nothing is asked of the bucket yet; the first request shows whether it answers. Raises Usage for a bad URL."""
+def limits_of(settings: Remote, clock: Clock) -> Limits:
+    """Of one store, as the settings have them."""
+    return Limits(
+        clock,
+        upload=settings.upload_per_second,
+        download=settings.download_per_second,
+        requests=settings.requests_per_second,
+    )
+
+
+def open_store(
+    url: str,
+    settings: Remote,
+    *,
+    disk: Disk,
+    clock: Clock,
+    meter: Meter | None = None,
+    limits: Limits | None = None,
+) -> Bucket:
+    """Without *limits* those of the settings. Nothing is asked of the bucket yet; the first request shows whether it
+    answers. Raises Usage for a bad URL."""
     location = parse_location(url)
+    limits = limits or limits_of(settings, clock)
     store: ObjectStore
     if location.scheme == "file":
         store = FileStore(Path(location.bucket), disk=disk, clock=clock)
-        if meter is not None:
-            store = MeteredStore(store, meter)
+        if meter is not None or limits.any:
+            store = MeteredStore(store, meter or Meter(), limits)
     else:
         from tierd.remote.s3 import S3Options, S3Store  # boto3: a third of a second, for those who need it
 
-        store = S3Store(location.bucket, S3Options.of(settings), clock=clock, meter=meter)
+        store = S3Store(location.bucket, S3Options.of(settings), clock=clock, meter=meter, limits=limits)
     return Bucket(store, Keys(location.prefix), url)

@@ -20,6 +20,7 @@ from tierd.remote import crc, s3_delete, s3_facts, s3_frozen, s3_versions
 from tierd.remote.errors import AccessRefused, Damaged, NotFound, PreconditionFailed, RequestRefused
 from tierd.remote.facts import BucketFacts
 from tierd.remote.frozen import Cold, Thawing
+from tierd.remote.limits import Limits
 from tierd.remote.meter import Meter
 from tierd.remote.ranges import http_range
 from tierd.remote.renewal import Renewal, files_of
@@ -31,7 +32,7 @@ from tierd.remote.s3_upload import S3Upload
 from tierd.remote.server_clock import ServerClock
 from tierd.remote.store import PART_BYTES, PIECE_BYTES, DeleteOutcome, ObjectInfo, UploadInfo
 from tierd.remote.versions import Version
-from tierd.remote.watchdog import Watchdog
+from tierd.remote.watchdog import Watchdog, waited
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -65,8 +66,11 @@ class S3Store:
         features: S3Features | None = None,
         policy: RetryPolicy | None = None,
         meter: Meter | None = None,
+        limits: Limits | None = None,
     ) -> None:
         self._meter = meter or Meter()
+        self.limits = limits or Limits(clock)
+        self.limits.told.append(waited)
         self.features = features or S3Features()
         self.requests: Counter[str] = Counter()
         """Requests sent, retries included, by S3's name of the operation."""
@@ -101,7 +105,7 @@ class S3Store:
                     key,
                     self.client.put_object,
                     Key=key,
-                    Body=body_of(view),
+                    Body=body_of(view, self.limits),
                     ChecksumCRC32C=crc.to_header(crc32c),
                     Metadata=dict(metadata or {}),
                     **conditions,
@@ -176,7 +180,7 @@ class S3Store:
             with answer["Body"] as stream:
                 _held_to_range(key, wanted, answer)
                 self._meter.received("get_object", key, answer["ContentLength"])
-                return use(_pieces(key, stream, answer["ContentLength"], self._watchdog))
+                return use(_pieces(key, stream, answer["ContentLength"], self._watchdog, self.limits))
 
         return self._retrier.run(send)
 
@@ -191,8 +195,8 @@ class S3Store:
         """One try: the answer and its whole body, held against length and (of a whole object) checksum."""
         answer = self.call(key, self.client.get_object, Key=key, **wanted)
         try:
-            with answer["Body"] as stream, self._watchdog.reading():
-                body: bytes = stream.read()
+            with answer["Body"] as stream:
+                body = self._body(key, stream, answer["ContentLength"])
         except MAPPED as error:
             raise mapped(key, error) from error
         if len(body) != answer["ContentLength"]:
@@ -202,6 +206,13 @@ class S3Store:
         if "Range" not in wanted and said is not None and said != crc.crc32c(body):
             raise Damaged(f"{key}: the bytes that came do not have the stored CRC-32C")
         return answer, body
+
+    def _body(self, key: str, stream: Any, length: int) -> bytes:
+        if self.limits.downloads_limited:
+            return b"".join(_pieces(key, stream, length, self._watchdog, self.limits))
+        with self._watchdog.reading():
+            body: bytes = stream.read()
+        return body
 
     def head(self, key: str) -> ObjectInfo:
         def send(failures: int) -> ObjectInfo:
@@ -289,6 +300,7 @@ class S3Store:
 
     def close(self) -> None:
         self._renewal.close()
+        self.limits.close()
         self._retrier.close()
         self._watchdog.close()
         self.client.close()
@@ -314,6 +326,9 @@ class S3Store:
                 body.seek(0)
 
     def _once(self, key: str, client: "S3Client", operation: str, params: Mapping[str, Any]) -> Any:
+        self.limits.request()
+        if isinstance(small := params.get("Body"), bytearray):
+            self.limits.upload(len(small))
         with self._counting:
             self.requests[operation] += 1
         self._meter.sent(operation, key, size_of(params.get("Body")))
@@ -354,13 +369,14 @@ def _held_to_range(key: str, wanted: Mapping[str, Any], answer: Mapping[str, Any
         raise RequestRefused(key, "NoRange", "the server ignores Range: tierd cannot use it")
 
 
-def _pieces(key: str, stream: Any, length: int, watchdog: Watchdog) -> Iterator[bytes]:
+def _pieces(key: str, stream: Any, length: int, watchdog: Watchdog, limits: Limits) -> Iterator[bytes]:
     """A body of *length* bytes as it comes."""
-    left = length
+    left, most = length, limits.download_piece(PIECE_BYTES)
     while left:
+        limits.download(min(most, left))
         try:
             with watchdog.reading():
-                piece: bytes = stream.read(min(PIECE_BYTES, left))
+                piece: bytes = stream.read(min(most, left))
         except MAPPED as error:
             raise mapped(key, error) from error
         if not piece:

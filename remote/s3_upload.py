@@ -44,7 +44,7 @@ class S3Upload:
                 Key=self.key,
                 UploadId=self.upload_id,
                 PartNumber=number,
-                Body=body_of(view),
+                Body=body_of(view, self._store.limits),
                 **guard,
             )
 

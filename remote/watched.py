@@ -24,11 +24,22 @@ class Calls:
         self._numbers = count()
         self._under_way: dict[int, int] = {}
         self._since_ms: int | None = None
+        self._own = threading.local()
+
+    def went_on(self, _: int) -> None:
+        """The call of this thread waits for a limit of ours, not for the bucket: its bytes move."""
+        number, now_ms = getattr(self._own, "number", None), self._clock.monotonic_ms()
+        with self._lock:
+            if number in self._under_way:
+                self._under_way[number] = now_ms
+            if self._since_ms is not None:
+                self._since_ms = now_ms
 
     @contextmanager
     def one(self) -> Iterator[None]:
         """A refusal is an answer, too; only a bucket that is away, or still thinking, is silent."""
         number, begun_ms = next(self._numbers), self._clock.monotonic_ms()
+        self._own.number = number
         with self._lock:
             self._under_way[number] = begun_ms
             if self._since_ms is None:

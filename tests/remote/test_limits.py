@@ -4,12 +4,22 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
+from pydantic import SecretStr
 
+from kit.clock import FakeClock
+from kit.weed import ACCESS_KEY, SECRET_KEY, Weed
 from tierd.base.clock import SystemClock
 from tierd.base.errors import RemoteUnavailable
+from tierd.config.model import S3, Remote
+from tierd.remote.crc import crc32c
 from tierd.remote.limits import Limits, Rate, Urgency, now_urgent, urgent
+from tierd.remote.open import open_store
+from tierd.remote.store import ObjectStore
+from tierd.remote.watched import Calls
+from tierd.storage.disk import PosixDisk
 
 _LONG_S = 30
 
@@ -141,3 +151,46 @@ def test_a_thread_says_how_urgent_it_is_for_good_or_for_a_while() -> None:
     thread.start()
     thread.join(_LONG_S)
     assert done == [Urgency.CLIENT]
+
+
+_SIZE = 600_000
+_FAST = 1_000_000
+
+
+def _takes_its_time(store: ObjectStore) -> None:
+    """An object goes up and comes down at *_FAST* bytes a second, the first byte included; it is whole."""
+    data = bytes(range(256)) * (_SIZE // 256)
+    started = time.monotonic()
+    store.put("k", data, crc32c=crc32c(data))
+    up_s = time.monotonic() - started
+    assert store.get("k") == data
+    assert store.pieces("k", 0, len(data), b"".join) == data
+    down_s = time.monotonic() - started - up_s
+    assert up_s >= 0.99 * len(data) / _FAST
+    assert down_s >= 2 * len(data) / _FAST - 0.15
+    store.close()
+
+
+def test_a_directory_is_limited(tmp_path: Path) -> None:
+    remote = Remote(upload_per_second=_FAST, download_per_second=_FAST)
+    _takes_its_time(open_store(f"file:{tmp_path}", remote, disk=PosixDisk(), clock=SystemClock()).store)
+
+
+@pytest.mark.s3
+def test_a_bucket_is_limited(weed_server: Weed) -> None:
+    secret = SecretStr(SECRET_KEY)
+    s3 = S3(endpoint=weed_server.endpoint, region="us-east-1", access_key_id=ACCESS_KEY, secret_access_key=secret)
+    remote = Remote(upload_per_second=_FAST, download_per_second=_FAST, requests_per_second=100, s3=s3)
+    url = f"s3://{weed_server.bucket('limited')}/x/"
+    _takes_its_time(open_store(url, remote, disk=PosixDisk(), clock=SystemClock()).store)
+
+
+def test_a_call_that_waits_for_a_limit_is_not_one_that_the_bucket_leaves_unanswered() -> None:
+    clock = FakeClock()
+    calls = Calls(clock)
+    with calls.one():
+        clock.advance(50_000)
+        assert (calls.silent_ms, calls.oldest_ms) == (50_000, 50_000)
+        calls.went_on(1)
+        clock.advance(7)
+        assert (calls.silent_ms, calls.oldest_ms) == (7, 7)

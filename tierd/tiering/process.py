@@ -21,7 +21,7 @@ from tierd.config.state_files import CACHE, CATALOG, TIERER_LOCK, USAGE
 from tierd.ipc.calls import Calls, Failed, failed
 from tierd.ipc.channel import Channel, ChannelClosed
 from tierd.remote.keyring import load_ring
-from tierd.remote.open import Bucket, open_store
+from tierd.remote.open import Bucket, limits_of, open_store
 from tierd.remote.view import Claim, RemotePartition
 from tierd.remote.watched import WatchedStore
 from tierd.storage.database import DatabaseDamaged, set_aside
@@ -188,8 +188,12 @@ class Process:
         self._lock_fd = await take_lock(options.state_dir / TIERER_LOCK, options.lock_wait_ms, self._clock)
         catalog = open_catalog(options.state_dir / CATALOG)
         self._usage = usage = Usage.begin(options.state_dir / USAGE, self._clock, options.remote.url)
-        plain = open_store(options.remote.url, options.remote, disk=self._disk, clock=self._clock, meter=usage.meter)
+        limits = limits_of(options.remote, self._clock)
+        plain = open_store(
+            options.remote.url, options.remote, disk=self._disk, clock=self._clock, meter=usage.meter, limits=limits
+        )
         self._store = WatchedStore(plain.store, self._clock)
+        limits.told.append(self._store.calls.went_on)
         bucket = Bucket(self._store, plain.keys, plain.url, ring)
         self._reader = reader = RemoteReader(
             bucket.store,

@@ -13,6 +13,7 @@ from tierd.base.ids import PartitionId, Uuid
 from tierd.remote.errors import ClaimLost
 from tierd.remote.heads import read_head
 from tierd.remote.keys import HeadKey, ObjectKind, PageKey, SegmentObject
+from tierd.remote.limits import Urgency, urgent
 from tierd.remote.store import DeleteOutcome
 from tierd.remote.versions import VersionedStore
 from tierd.remote.view import ClaimState
@@ -174,6 +175,7 @@ class Sweep:
         return None if trouble is None else SweepResult(outcome=Outcome.FAILED, detail=trouble)
 
     # --- in a thread -------------------------------------------------------------------------------------------------
+    @urgent(Urgency.LATER)
     def _look(self, views: Mapping[PartitionId, PartitionView]) -> list[Leftover]:
         """Everything that is not in use, folder by folder."""
         state = self._state
@@ -186,9 +188,11 @@ class Sweep:
         known = self._holdings((upload.key for upload in uploads), views)
         return found + old_uploads(keys, uploads, known, self._guard())
 
+    @urgent(Urgency.LATER)
     def _next(self, batches: Iterator[list[OldVersions]]) -> list[OldVersions] | None:
         return next(batches, None)
 
+    @urgent(Urgency.LATER)
     def _purge(self, store: VersionedStore, batch: Sequence[OldVersions], *, dry: bool) -> list[SweptRow]:
         refused = {} if dry else purge_versions(store, batch)
         return [_purged(one, refused.get(one.key)) for one in batch]
@@ -246,6 +250,7 @@ class Sweep:
             return None
         return frozenset(entry.segment_id for entry in stored.head.entries) if stored is not None else frozenset()
 
+    @urgent(Urgency.LATER)
     def _delete(self, batch: Sequence[Leftover]) -> list[SweptRow]:
         """Manifests in a request of their own: a reader never sees one without its data."""
         store = self._state.bucket.store

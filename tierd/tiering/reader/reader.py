@@ -11,6 +11,7 @@ from tierd.base.clock import Clock
 from tierd.base.errors import CorruptFile, TierdError
 from tierd.base.ids import PartitionId, Uuid
 from tierd.remote.keyring import NO_KEYS, KeyRing
+from tierd.remote.limits import Urgency, now_urgent
 from tierd.remote.store import ObjectStore
 from tierd.storage.view import EMPTY_SLICE, AbortedTxn, FileSpan, LogSlice, TimestampOffset
 from tierd.tiering.reader.aborted import TxnSegments, collect
@@ -73,7 +74,7 @@ class RemoteReader:
         self._options = options = options or ReaderOptions()
         self._source = source
         self._clock = clock
-        self._threads = ThreadPoolExecutor(options.threads + 2, "tierd-read")
+        self._threads = ThreadPoolExecutor(options.threads + 2, "tierd-read", now_urgent, (Urgency.CLIENT,))
         self._cache = DiskCache(directory, options.cache_bytes, options.open_files, self._threads)
         fetcher = Fetcher(store, self._cache, options.range_bytes, ring)
         self._indexes = RemoteIndexes(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from tierd.base.clock import Clock
 from tierd.base.errors import TierdError
+from tierd.remote.limits import Urgency, now_urgent
 from tierd.remote.open import Bucket
 from tierd.tiering.verify.facts import Judged, Seen, judge, seen_twice
 from tierd.tiering.verify.look import Archives, Place, read_facts, survey
@@ -87,7 +88,7 @@ class Verify:
         if found.archive is None and not found.places and not found.problems:
             raise NothingThere(f"{self._bucket.url}: no archive and no segment lies there")
         try:
-            with ThreadPoolExecutor(self._threads, "verify") as pool:
+            with ThreadPoolExecutor(self._threads, "verify", now_urgent, (Urgency.LATER,)) as pool:
                 self._places(found, pool)
         finally:
             self._keep_now()

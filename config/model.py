@@ -12,6 +12,7 @@ from typing import Annotated
 from pydantic.fields import FieldInfo
 
 from tierd.config.access import Access
+from tierd.config.checking import Checking
 from tierd.config.coordination import Groups, Transactions
 from tierd.config.encryption import Encryption
 from tierd.config.kinds import BYTES, MILLIS, Choice, Number, Switch
@@ -172,6 +173,7 @@ class Remote(Section):
             "--purge-versions` does it once).",
         ),
     ] = False
+    verify: Checking = Checking()
     encryption: Encryption = Encryption()
     refresh_interval_ms: Annotated[
         int,

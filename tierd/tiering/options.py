@@ -32,6 +32,8 @@ class TiererOptions:
     """Objects that lost against another copy of their range stay at least this long."""
     sweep_look_ms: int = 3_600_000
     """So often it is looked whether a sweep is due."""
+    verify_look_ms: int = 60_000
+    """So often it is looked whether the window of a look at the bucket is open."""
     clock_limit_ms: int = 300_000
     """Evictions and deletes stop while local clock and bucket clock differ by more."""
 

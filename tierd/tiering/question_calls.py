@@ -29,8 +29,9 @@ def handlers(tierer: Callable[[], Tierer], usage: Callable[[], Usage | None]) ->
         return m.WhyFound(message.call, *reasons(found, part))
 
     async def conditions(message: m.GetConditions) -> m.Question:
-        state = tierer().state
-        return m.ConditionsFound(message.call, state.notes, tuple(await state.blocking(state.refusals.known)))
+        state, note = tierer().state, tierer().check.note()
+        notes = state.notes if note is None else (*state.notes, note)
+        return m.ConditionsFound(message.call, notes, tuple(await state.blocking(state.refusals.known)))
 
     async def used(message: m.GetUsage) -> m.Question:
         meter = usage()

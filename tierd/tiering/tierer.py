@@ -25,6 +25,7 @@ from tierd.storage.setaside import SetAside
 from tierd.storage.view import PartitionView, Seed
 from tierd.tiering.bucket_look import look_at_bucket
 from tierd.tiering.catalog import Catalog
+from tierd.tiering.checking import Check
 from tierd.tiering.claiming import Claiming, Taken
 from tierd.tiering.clockguard import ClockGuard
 from tierd.tiering.copying import Copying
@@ -80,7 +81,8 @@ class Tierer:
             forget=forget,
         )
         self._fatal = fatal
-        set_aside = SetAside(options.state_dir / SET_ASIDE, disk or PosixDisk())
+        disk = disk or PosixDisk()
+        set_aside = SetAside(options.state_dir / SET_ASIDE, disk)
         self.publisher = Publisher(self.state, set_aside, local.tombstone_written)
         self.copying = Copying(self.state, self._copied)
         self.retention = Retention(self.state, self.publisher, self.copying.wake)
@@ -89,6 +91,7 @@ class Tierer:
         self.gaps = Gaps(self.state, self.copying, self.publisher)
         self._group_files = GroupFiles(bucket, self.state.now_ms)
         self.sweep = Sweep(self.state, self.retention.trouble)
+        self.check = Check(self.state, disk, self.look_into)
         self._claiming: Claiming | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._scheduler: AsyncIOScheduler | None = None
@@ -202,6 +205,7 @@ class Tierer:
             (self.retention.tick, options.retention_interval_ms),
             (self.retention.delete_tick, options.delete_interval_ms),
             (self.sweep.tick, options.sweep_look_ms),
+            (self.check.tick, options.verify_look_ms),
         ]
         for job, every_ms in jobs:
             scheduler.add_job(

@@ -32,11 +32,12 @@ class Budget:
 
     requests: int | None = None
     bytes: int | None = None
+    is_open: Callable[[], bool] = lambda: True
+    """Whether there is still time."""
 
     def allows(self, cost: Cost) -> bool:
-        return (self.requests is None or cost.requests <= self.requests) and (
-            self.bytes is None or cost.bytes <= self.bytes
-        )
+        requests = self.requests is None or cost.requests <= self.requests
+        return requests and (self.bytes is None or cost.bytes <= self.bytes) and self.is_open()
 
 
 class CountedStore(ReadOnlyStore):

@@ -29,7 +29,7 @@ def registry(tmp_path: Path) -> Iterator[Registry]:
 
 
 def begin(registry: Registry, *directories: Directory, asked_for: bool = True) -> recovery.Recovery | None:
-    return recovery.begin(registry, directories, asked_for=asked_for)  # type: ignore[arg-type]
+    return recovery.begin(registry, directories, "file:/bucket", asked_for=asked_for)  # type: ignore[arg-type]
 
 
 def test_a_start_that_is_not_told_to_does_not(registry: Registry) -> None:
@@ -52,5 +52,7 @@ def test_nor_is_a_registry_that_knows_topics(registry: Registry) -> None:
 def test_one_that_was_cut_off_goes_on_whatever_it_has_made(registry: Registry) -> None:
     assert begin(registry, Directory()) is not None
     registry.add(TopicRow(id=Uuid(b"t" * 16), name="t", partitions=1, created_ms=1))
+    with pytest.raises(StartRefused, match="start with --remote"):
+        recovery.begin(registry, [], None, asked_for=False)
     for asked_for in (True, False):
         assert begin(registry, Directory(logs={"t-0": 1}), asked_for=asked_for) is not None

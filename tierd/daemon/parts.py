@@ -1,8 +1,9 @@
 """Opens everything in the one safe order: locks, registry, logs, the bucket's claim, partitions, clients."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from tierd.base.clock import Clock, SystemClock
@@ -32,7 +33,7 @@ from tierd.storage.progress import OnProgress, no_progress
 from tierd.tiering.archive.link import COMMAND as ARCHIVE_COMMAND
 from tierd.tiering.archive.link import ArchiveLink
 from tierd.tiering.link import COMMAND, TierLink
-from tierd.tiering.options import TiererOptions, TopicState
+from tierd.tiering.options import OpenReport, TiererOptions, TopicState
 from tierd.worker.link import CLEANING, WorkerLink
 
 log = logging.getLogger(__name__)
@@ -145,10 +146,17 @@ class Opened:
             raise first
 
 
-async def assemble(opened: Opened, *, take_over: bool = False, recover: bool = False) -> tuple[Broker, TierLink | None]:
-    """Claim the bucket, begin every partition above it, put the broker together. Raises StartRefused."""
+async def assemble(
+    opened: Opened,
+    *,
+    take_over: bool = False,
+    recover: bool = False,
+    going_on: Callable[[Callable[[], str]], None] = lambda text: None,
+) -> tuple[Broker, TierLink | None]:
+    """Claim the bucket, begin every partition above it, put the broker together. *going_on* is given what says how far
+    that is. Raises StartRefused."""
     settings, registry, clock = opened.settings, opened.registry, opened.clock
-    recovering = recovery.begin(registry, opened.directories, asked_for=recover)
+    recovering = recovery.begin(registry, opened.directories, settings.remote.url, asked_for=recover)
     partitions = Partitions(
         registry,
         opened.directories,
@@ -170,6 +178,7 @@ async def assemble(opened: Opened, *, take_over: bool = False, recover: bool = F
         return _broker(opened, partitions, None), None
     local = LocalLog(partitions, opened.clock)
     local.tier = link = _link(opened, local)
+    going_on(_looking(clock))
     report = await link.open(
         [partition.view() for partition in partitions],
         topics=_topic_states(partitions),
@@ -183,17 +192,11 @@ async def assemble(opened: Opened, *, take_over: bool = False, recover: bool = F
         if_silent=not take_over,
     )
     state.remember_remote(registry, settings.remote.url)
-    await partitions.changes.settle()  # what the bucket has said of topics counts where they begin
-    if state.last_epoch(registry) is None:  # it is new: what an earlier one knew the bucket says
-        if report.claimed_ms is not None:
-            stay_above(registry, report.claimed_ms)
-        await made_here(partitions, (topic.topic_id for topic in report.topics if topic.adopted is False), link)
-    if not local.unnoted:  # else the next start must be told of the newer settings again
-        state.remember_epoch(registry, report.claim.epoch)
-    state.remember_archive(registry, report.archive_id)
+    await _take_what_is_said(registry, partitions, local, link, report)
     try:
         if recovering is not None:
             await recovering.take_topics(partitions, report)
+        going_on(partial(_begun, partitions))
         await partitions.begin(report.claim.epoch, report.remotes, link, waiting=report.waiting, outside=report.outside)
         broker = _broker(opened, partitions, link)
         if recovering is not None:
@@ -203,6 +206,31 @@ async def assemble(opened: Opened, *, take_over: bool = False, recover: bool = F
         raise
     local.begin_waiting()
     return broker, link
+
+
+async def _take_what_is_said(
+    registry: Registry, partitions: Partitions, local: LocalLog, link: TierLink, report: OpenReport
+) -> None:
+    """What the bucket has said counts where partitions begin, and at the next start."""
+    await partitions.changes.settle()
+    if state.last_epoch(registry) is None:  # the registry is new: what an earlier one knew the bucket says
+        if report.claimed_ms is not None:
+            stay_above(registry, report.claimed_ms)
+        await made_here(partitions, (topic.topic_id for topic in report.topics if topic.adopted is False), link)
+    if not local.unnoted:  # else the next start must be told of the newer settings again
+        state.remember_epoch(registry, report.claim.epoch)
+    state.remember_archive(registry, report.archive_id)
+
+
+def _looking(clock: Clock) -> Callable[[], str]:
+    """It goes on as long as it takes: a bucket that is silent ends it, as does a tierer that hangs."""
+    begun_ms = clock.monotonic_ms()
+    return lambda: f"looking at the bucket for {(clock.monotonic_ms() - begun_ms) // 1000} s"
+
+
+def _begun(partitions: Partitions) -> str:
+    begun = sum(partition.log.leader_epoch == partitions.epoch for partition in partitions)
+    return f"partitions begun: {begun} of {len(partitions)}"
 
 
 async def assemble_archive(opened: Opened) -> tuple[Broker, TierLink]:

@@ -55,14 +55,19 @@ class Recovery:
         log.info("recovered from the bucket", extra={"partitions": len(partitions)})
 
 
-def begin(registry: Registry, directories: Sequence[LogDirectory], *, asked_for: bool) -> Recovery | None:
+def begin(
+    registry: Registry, directories: Sequence[LogDirectory], url: str | None, *, asked_for: bool
+) -> Recovery | None:
     """The recovery that this start has to do, before anything is loaded or made; None: none. Noted for the next start.
 
-    Raises StartRefused where one is asked for and something is here already.
+    *url* is that of the bucket. Raises StartRefused without one, and where a recovery is asked for and something is
+    here already.
     """
     noted = registry.get(_NOTE) == _UNDER_WAY
     if not asked_for and not noted:
         return None
+    if url is None:
+        raise StartRefused("a recovery has begun here, and nothing is served before it is through: start with --remote")
     if not noted:
         _refuse_data(registry, directories)
         registry.put(_NOTE, _UNDER_WAY)

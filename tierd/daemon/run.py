@@ -85,7 +85,7 @@ class _Run:
         if self._settings.is_archive:
             broker, link = await assemble_archive(self._opened)
         else:
-            broker, link = await assemble(self._opened, take_over=self._take_over, recover=self._recover)
+            broker, link = await self._assembled()
         told = None if self._settings.is_archive else adopted(self._settings)
         if told is not None and any(topic.row.adopted for topic in broker.partitions.topics()):
             log.info("%s", told)
@@ -108,6 +108,18 @@ class _Run:
         finally:
             await self._end(broker, link, control, http)
             standstill.stop()
+
+    async def _assembled(self) -> tuple[Broker, TierLink | None]:
+        """The look at a large bucket takes its time, and so do many partitions that begin behind what it has."""
+        starting = self._starting
+        assembling = asyncio.ensure_future(
+            assemble(self._opened, take_over=self._take_over, recover=self._recover, going_on=starting.goes_on_with)
+        )
+        try:
+            await starting.follow(assembling)
+        finally:
+            done = await assembling
+        return done
 
     def _http(self, watch: Watch) -> HttpServer | None:
         address = self._settings.http.address

@@ -1,9 +1,11 @@
-"""What a start says of itself while the logs are opened: STATUS lines for systemd, log lines for people."""
+"""What a start says of itself before it is ready: STATUS lines for systemd, log lines for people."""
 
 import asyncio
 import logging
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from tierd.config.topic import MIB
 from tierd.storage.progress import OpeningStopped, Progress
@@ -20,13 +22,18 @@ EXTEND_MS = 90_000
 
 
 class Starting:
-    """Told by the threads that open logs, looked at by the loop."""
+    """Told by the threads that open logs, and of what comes behind that; looked at by the loop."""
 
     def __init__(self, notifier: Notifier) -> None:
         self._notifier = notifier
         self._lock = threading.Lock()
         self._latest: dict[Path, Progress] = {}
         self._stopped = False
+        self._now: Callable[[], str] = self._opening
+
+    def goes_on_with(self, text: Callable[[], str]) -> None:
+        """The logs are open. From now on *text* says how far it is: another one than before while it goes on."""
+        self._now = text
 
     def told(self, progress: Progress) -> None:
         """Any thread. Raises OpeningStopped after `stop`."""
@@ -41,6 +48,9 @@ class Starting:
 
     def text(self) -> str:
         """One line for people; empty before there is anything to say."""
+        return self._now()
+
+    def _opening(self) -> str:
         with self._lock:
             latest = list(self._latest.values())
         if not latest:
@@ -52,8 +62,8 @@ class Starting:
             text += f", {segments} segments and {left_bytes / MIB:.0f} MiB left to read again"
         return text
 
-    async def follow(self, opening: "asyncio.Future[None]") -> None:
-        """Until *opening* is done: say how far it is, ask for more time while it goes on."""
+    async def follow(self, opening: "asyncio.Future[Any]") -> None:
+        """Until *opening*, a part of the start, is done: say how far it is, ask for more time while it goes on."""
         said, quiet_s, look_s = "", 0.0, FIRST_LOOK_S
         while not opening.done():
             await asyncio.wait({opening}, timeout=look_s)

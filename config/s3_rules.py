@@ -18,8 +18,16 @@ def s3_contradictions(s3: S3) -> Iterator[Problem]:
         if name in FROZEN:
             why = "tierd reads these all the time, and nothing of this class can be read before it is thawed"
             yield Problem(f"remote.s3.storage.class.{kind}", quoted(name), why)
-    if s3.proxy not in (None, "none") and urlsplit(s3.proxy or "").scheme not in ("http", "https"):
-        yield Problem("remote.s3.proxy", quoted(s3.proxy), "not the URL of a proxy: http://HOST:PORT")
+    if s3.proxy is not None and s3.proxy != "none":
+        yield from _of_proxy(s3.proxy)
+
+
+def _of_proxy(proxy: str) -> Iterator[Problem]:
+    url = urlsplit(proxy)
+    if url.password is not None:
+        yield Problem("remote.s3.proxy", None, "settings are shown: a proxy with a password belongs into HTTPS_PROXY")
+    elif url.scheme not in ("http", "https"):
+        yield Problem("remote.s3.proxy", quoted(proxy), "not the URL of a proxy: http://HOST:PORT")
 
 
 def _of_encryption(s3: S3) -> Iterator[Problem]:

@@ -212,7 +212,9 @@ def test_a_bucket_that_denies_deletes_altogether(moto: S3Store) -> None:
     assert "by policy" in outcome.refused
 
 
-@pytest.mark.parametrize(("code", "denied"), [("AccessDenied", True), ("ExpiredToken", False)])
+@pytest.mark.parametrize(
+    ("code", "denied"), [("AccessDenied", True), ("ExpiredToken", False), ("KMS.DisabledException", False)]
+)
 def test_who_is_denied_something_needs_no_new_credentials(code: str, denied: bool) -> None:
     error = mapped("k", refusal(code))
     assert isinstance(error, AccessRefused)

@@ -56,8 +56,9 @@ def test_who_is_gone_is_nobody_to_end() -> None:
 
 
 def test_a_bucket_that_does_not_answer_is_said_and_a_call_that_never_ends_is_ended() -> None:
-    replies = [Alive(1, 0, 0), Alive(2, 999, 999), Alive(3, 5_000, 5_000), Alive(4, 0, 9_000)]
+    replies = [Alive(1, 0, 0), Alive(2, 999, 999, paused=True), Alive(3, 5_000, 5_000), Alive(4, 0, 9_000)]
     seen: list[str | None] = []
+    paused: list[bool] = []
 
     async def ask() -> Alive:
         return replies.pop(0)
@@ -68,7 +69,9 @@ def test_a_bucket_that_does_not_answer_is_said_and_a_call_that_never_ends_is_end
         for _ in range(4):
             await heart._beat()
             seen.append(heart.trouble)
+            paused.append(heart.paused)
         assert ended == [1]
+        assert paused == [False, True, False, False]
 
     asyncio.run(run())
     assert seen[:2] == [None, None]

@@ -38,6 +38,7 @@ from tierd.tiering import questions as q
 from tierd.tiering.gaps import GapRow
 from tierd.tiering.options import Identity, OpenRequest, TiererOptions, TopicState
 from tierd.tiering.outlook import Outlook, OutlookRow
+from tierd.tiering.pausing import Pause, Paused
 from tierd.tiering.refusals import RefusedDelete
 from tierd.tiering.sweep import SweepResult, SweptRow
 from tierd.tiering.usage import StoredRow, UsageRow
@@ -63,6 +64,8 @@ BUCKET: list[m.Message] = [
     b.KeepGroups(3, b"\0\xff"),
     b.GetGroups(3),
     b.GroupsKept(3, None),
+    b.SetPause(3, Pause(since_ms=4, why="x"), True),
+    b.PauseSet(3, Paused(before=None, after=Pause(since_ms=4, why=""), segments=5, bytes=6, under_way=7)),
     b.SweepBucket(3, True),
     b.Swept(3, SweepResult(outcome=Outcome.DONE, rows=(SweptRow("orphan", ("a", "b"), 4, "why", True),))),
 ]

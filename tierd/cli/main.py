@@ -22,6 +22,8 @@ VERBS = {
     "status": "Show where each partition's data lies.",
     "why": "Say why a segment is not copied, or is still there.",
     "copy": "Copy to the bucket all that may be copied now.",
+    "pause": "Hold all copies to the bucket; reads go on.",
+    "resume": "Go on copying after a pause.",
     "evict": "Drop local segments that the bucket has.",
     "sweep": "Delete from the bucket what nobody needs.",
     "retention": "Show what retention will let go, and when.",

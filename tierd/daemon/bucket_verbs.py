@@ -1,4 +1,4 @@
-"""What the control socket does for `tierd sweep`, `gaps` and `verify --heal`, as JSON values.
+"""What the control socket does for `tierd sweep`, `gaps`, `pause`, `resume` and `verify --heal`, as JSON values.
 
 No verb waits for a tierer that is silent.
 """
@@ -14,6 +14,7 @@ from tierd.base.exits import Exit
 from tierd.base.ids import PartitionId, Uuid
 from tierd.tiering import bucket_messages as m
 from tierd.tiering.link import TierLink
+from tierd.tiering.pausing import Pause, Paused
 from tierd.tiering.sweep import SweepResult, SweptRow
 from tierd.tiering.verbs import Outcome
 from tierd.web.control import Handler, Progress, Request
@@ -64,6 +65,8 @@ class BucketVerbs:
             "look_into": self._look_into,
             "gaps": self._gaps,
             "accept_gap": self._accept_gap,
+            "pause": self._pause,
+            "resume": self._resume,
         }
 
     async def _ask(self, make: Callable[[int], m.BucketMessage]) -> Any:
@@ -97,6 +100,30 @@ class BucketVerbs:
         for start, stop in ranges:
             segments += (await self._ask(partial(m.LookInto, part=part, start=start, stop=stop))).segments
         return Answer({"segments": segments})
+
+    async def _pause(self, request: Request, progress: Progress) -> Answer:
+        """{why, since_ms}."""
+        pause = Pause(since_ms=int(request["since_ms"]), why=str(request["why"]))
+        return await self._set_pause(pause, request)
+
+    async def _resume(self, request: Request, progress: Progress) -> Answer:
+        return await self._set_pause(None, request)
+
+    async def _set_pause(self, pause: Pause | None, request: Request) -> Answer:
+        dry = bool(request.get("dry_run"))
+        found: Paused = (await self._ask(lambda n: m.SetPause(n, pause, dry))).paused
+        now = found.before if dry else found.after
+        return Answer(
+            {
+                "paused": now is not None,
+                "since_ms": None if now is None else now.since_ms,
+                "why": None if now is None else now.why,
+                "changed": found.before != found.after,
+                "segments": found.segments,
+                "bytes": found.bytes,
+                "under_way": found.under_way,
+            }
+        )
 
     async def _gaps(self, request: Request, progress: Progress) -> Answer:
         return _gap_rows(await self._ask(m.GetGaps))

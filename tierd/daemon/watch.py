@@ -34,6 +34,8 @@ class Watch:
         claim = "no bucket" if self._link is None else f"claim {self._link.claim.state}"
         if self._broker.settings.is_archive:
             claim = "an archive, only read"
+        elif self._link is not None and self._link.heart.paused:
+            claim += ", copying is paused (tierd resume)"
         connections = self._broker.server.connections
         return f"{self._partitions} partitions, {connections} connections, {claim}"
 
@@ -140,6 +142,7 @@ class Watch:
             Sample("tierd_tierer_silent_milliseconds", self._link.heart.silent_ms),
             Sample("tierd_bucket_silent_milliseconds", self._link.heart.bucket_silent_ms),
             Sample("tierd_tierer_starts", 1 + self._link.restarts),
+            Sample("tierd_copies_paused", int(self._link.heart.paused)),
         ]
 
 

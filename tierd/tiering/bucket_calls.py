@@ -41,7 +41,11 @@ def handlers(tierer: Callable[[], Tierer]) -> Handlers:
     async def get_groups(message: m.GetGroups) -> m.BucketMessage:
         return m.GroupsKept(message.call, await tierer().kept_groups())
 
+    async def pause(message: m.SetPause) -> m.BucketMessage:
+        return m.PauseSet(message.call, await tierer().pause(message.pause, dry=message.dry))
+
     return {
+        m.SetPause: pause,
         m.SweepBucket: sweep,
         m.LookInto: look_into,
         m.GetGaps: gaps,

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from tierd.base.ids import PartitionId
 from tierd.tiering.gaps import GapRow
+from tierd.tiering.pausing import Pause, Paused
 from tierd.tiering.sweep import SweepResult
 
 
@@ -88,6 +89,32 @@ class GroupsKept:
     raw: bytes | None
 
 
+@dataclass(frozen=True, slots=True)
+class SetPause:
+    """`tierd pause`, or `resume` without one. Answered by PauseSet."""
+
+    call: int
+    pause: Pause | None
+    dry: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PauseSet:
+    call: int
+    paused: Paused
+
+
 BucketMessage = (
-    SweepBucket | Swept | LookInto | Looking | GetGaps | AcceptGap | GapsFound | KeepGroups | GetGroups | GroupsKept
+    SetPause
+    | PauseSet
+    | SweepBucket
+    | Swept
+    | LookInto
+    | Looking
+    | GetGaps
+    | AcceptGap
+    | GapsFound
+    | KeepGroups
+    | GetGroups
+    | GroupsKept
 )

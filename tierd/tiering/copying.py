@@ -150,6 +150,11 @@ class Copying:
         row = self._state.catalog.partition(part)
         return uncopied(self._state.views[part], row.copied_to if row else None)
 
+    @property
+    def under_way(self) -> int:
+        """Copies that run now."""
+        return len(self._running)
+
     def error(self, part: PartitionId) -> TierdError | OSError | None:
         """Of the last try, until one succeeds."""
         attempt = self._attempts.get(part)
@@ -171,13 +176,14 @@ class Copying:
             copying_ms=self._state.clock.monotonic_ms() - attempt.begun_ms,
             silent_ms=store.calls.silent_ms if isinstance(store, WatchedStore) else 0,
             retrying=None if attempt.error is None else _failures(attempt),
+            paused=None if self._state.paused is None else str(self._state.paused),
             now_ms=self._state.clock.now_ms(),
         )
 
     def _pump(self) -> None:
         """Start copies while a thread is free; each partition has one at a time, then goes to the end of the queue."""
         while self._queue and len(self._running) < self._state.options.remote.copy_threads:
-            if not self._state.held or self._state.stopping:
+            if not self._state.held or self._state.stopping or self._state.paused is not None:
                 return
             part, _ = self._queue.popitem(last=False)
             attempt = self._attempts.setdefault(part, Attempt())
@@ -237,6 +243,7 @@ class Copying:
             retired = await loop.run_in_executor(self._copies, lambda: self._try(view, segment, lost))
         except Abandoned:
             attempt.segment = None
+            self._queue[part] = None  # for when a pause is over, which it may be already
         except ClaimLost as lost:  # nothing was committed; a row names the objects, which are the winner's to judge
             attempt.segment = None
             state.lose(str(lost))
@@ -290,7 +297,7 @@ class Copying:
             owner,
             view,
             segment,
-            stopping=lambda: state.stopping or not state.held,
+            stopping=lambda: state.stopping or not state.held or state.paused is not None,
             require_owned=lambda: state.require_owned(COMMIT_WITHIN_MS),
             on_bytes=self._sent,
         ).run()

@@ -48,6 +48,11 @@ class Heartbeat:
         return self._last.bucket_silent_ms
 
     @property
+    def paused(self) -> bool:
+        """`tierd pause` holds all copies."""
+        return self._last.paused
+
+    @property
     def silence(self) -> str | None:
         """What is wrong with the tierer, in a sentence."""
         if self.silent_ms < self._patience.silent_ms:

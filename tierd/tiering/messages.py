@@ -234,6 +234,8 @@ class Alive:
     """Since the first call that got no answer, when none has got one since."""
     oldest_call_ms: int
     """Age of the oldest call under way."""
+    paused: bool = False
+    """`tierd pause` holds all copies."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ from tierd.remote.view import ClaimState, Waiting
 from tierd.storage.retention import local_going, runs, total_going
 from tierd.storage.view import PartitionView, SegmentView
 
-
 HUNG_MS = 10_000
 """A bucket that says nothing for so long while a copy runs is the reason that it is not done."""
 
@@ -32,6 +31,8 @@ class CopyFacts:
     """So long the bucket has answered nobody."""
     retrying: str | None = None
     """Why the last try failed and when the next one begins, in words."""
+    paused: str | None = None
+    """Why no partition at all is copied, in words."""
     now_ms: int = 0
     """Wall clock; says how long a compacted segment has waited for its cleaning."""
 
@@ -130,6 +131,8 @@ def _blocked(view: PartitionView, state: CopyFacts) -> Waiting | None:
         return Waiting("untiered", "remote.storage.enable=false")
     if view.settings.remote_log_copy_disable:
         return Waiting("paused", "remote.log.copy.disable=true")
+    if state.paused is not None:
+        return Waiting("paused", state.paused)
     if view.cleaning:
         return Waiting("cleaning", "its closed segments are being cleaned")
     if state.claim is not ClaimState.HELD:

@@ -284,7 +284,8 @@ class Process:
     async def _ping(self, message: m.Ping) -> m.Message:
         if self._store is None:
             return m.Alive(message.call, 0, 0)
-        return m.Alive(message.call, self._store.calls.silent_ms, self._store.calls.oldest_ms)
+        paused = self._tierer is not None and self._tierer.state.paused is not None
+        return m.Alive(message.call, self._store.calls.silent_ms, self._store.calls.oldest_ms, paused)
 
     async def _stop(self, message: m.Stop) -> m.Message:
         self._stopped = True

@@ -31,6 +31,7 @@ def handlers(tierer: Callable[[], Tierer], usage: Callable[[], Usage | None]) ->
     async def conditions(message: m.GetConditions) -> m.Question:
         state, note = tierer().state, tierer().check.note()
         notes = state.notes if note is None else (*state.notes, note)
+        notes = notes if state.paused is None else (*notes, str(state.paused))
         return m.ConditionsFound(message.call, notes, tuple(await state.blocking(state.refusals.known)))
 
     async def used(message: m.GetUsage) -> m.Question:

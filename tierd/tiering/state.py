@@ -10,6 +10,7 @@ from typing import TypeVar
 from tierd.base.clock import Clock
 from tierd.base.errors import RemoteUnavailable, TierdError
 from tierd.base.ids import PartitionId, Uuid
+from tierd.config.state_files import PAUSED
 from tierd.remote import owner
 from tierd.remote.errors import ClaimLost
 from tierd.remote.open import Bucket
@@ -19,6 +20,7 @@ from tierd.tiering.catalog import Catalog
 from tierd.tiering.clockguard import ClockGuard
 from tierd.tiering.losses import Losses
 from tierd.tiering.options import TiererOptions
+from tierd.tiering.pausing import Pause, read_pause
 from tierd.tiering.ports import LocalTier
 from tierd.tiering.refusals import Refusals
 from tierd.tiering.runs import Run
@@ -55,11 +57,14 @@ class TierState:
     owned_ms: int | None = None
     """Monotonic time at which the last LIST began that showed the bucket as ours."""
     refusals: Refusals = field(init=False)
+    paused: Pause | None = field(init=False)
+    """Nothing is copied while there is one; `tierd pause` and `resume`."""
     notes: tuple[str, ...] = ()
     """What the start has found set on the bucket, or missing there, in sentences."""
 
     def __post_init__(self) -> None:
         self.refusals = Refusals(self.catalog)
+        self.paused = read_pause(self.options.state_dir / PAUSED)
 
     async def blocking(self, work: Callable[[], Result]) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self.threads, work)

@@ -16,7 +16,7 @@ from tierd.base.clock import Clock
 from tierd.base.disk import Disk
 from tierd.base.errors import CorruptFile, DiskFull, RemoteUnavailable, StartRefused
 from tierd.base.ids import PartitionId, Uuid
-from tierd.config.state_files import SET_ASIDE
+from tierd.config.state_files import PAUSED, SET_ASIDE
 from tierd.remote.errors import RequestRefused
 from tierd.remote.open import Bucket
 from tierd.remote.view import ClaimState, RemoteStatus, Waiting
@@ -36,6 +36,7 @@ from tierd.tiering.lifecycle import CopyState
 from tierd.tiering.losses import Losses
 from tierd.tiering.opening import ARCHIVE, Pulse, Survey, Surveyed
 from tierd.tiering.options import OpenReport, OpenRequest, TiererOptions, TopicState
+from tierd.tiering.pausing import Pause, Paused, keep_pause
 from tierd.tiering.ports import LocalTier
 from tierd.tiering.publish import Publisher
 from tierd.tiering.retention import Retention
@@ -81,6 +82,7 @@ class Tierer:
             forget=forget,
         )
         self._fatal = fatal
+        self._disk = disk or PosixDisk()
         disk = disk or PosixDisk()
         set_aside = SetAside(options.state_dir / SET_ASIDE, disk)
         self.publisher = Publisher(self.state, set_aside, local.tombstone_written)
@@ -313,6 +315,22 @@ class Tierer:
             raise RemoteUnavailable(f"a group file could not be written: {self.state.claim.detail or 'try again'}")
         epoch = self.state.claim.epoch
         await self.state.blocking(lambda: self._group_files.keep(raw, epoch))
+
+    async def pause(self, pause: Pause | None, *, dry: bool) -> Paused:
+        """Hold all copies, those under way too, or go on without *pause*; with *dry* only say what is. Raises DiskFull,
+        OSError."""
+        state = self.state
+        tiered = [part for part, view in state.views.items() if view.settings.remote_storage_enable]
+        waiting = [one for part in tiered for one in self.copying.uncopied(part)]
+        size_bytes, under_way = sum(one.size_bytes for one in waiting), self.copying.under_way
+        before = state.paused
+        after = before if before is not None and pause is not None else pause
+        if not dry and after != before:
+            path = state.options.state_dir / PAUSED
+            await state.blocking(lambda: keep_pause(path, after, self._disk))
+            state.paused = after
+            self.copying.wake_all()
+        return Paused(before=before, after=after, segments=len(waiting), bytes=size_bytes, under_way=under_way)
 
     # --- questions ---------------------------------------------------------------------------------------------------
     async def status(self) -> list[RemoteStatus]:

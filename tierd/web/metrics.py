@@ -40,6 +40,7 @@ METRICS: tuple[MetricRule, ...] = (
     MetricRule("tierd_tierer_silent_milliseconds", Kind.GAUGE, "So long the tierer has left a question unanswered."),
     MetricRule("tierd_bucket_silent_milliseconds", Kind.GAUGE, "So long no call of the bucket has been answered."),
     MetricRule("tierd_tierer_starts", Kind.COUNTER, "Starts of the tierer process."),
+    MetricRule("tierd_copies_paused", Kind.GAUGE, "1 while `tierd pause` holds all copies."),
     MetricRule(
         "tierd_bucket_requests",
         Kind.COUNTER,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import confluent_kafka
 import pytest
-from confluent_kafka import Message
+from confluent_kafka import KafkaError, Message
 from confluent_kafka.admin import AdminClient, ConfigResource
 
 from kit import kafka
@@ -115,11 +115,20 @@ def committed_of(bucket: Path, group: str, **offsets: int) -> None:
 
 
 def position(address: str, group: str, *topics: str) -> dict[str, int]:
-    """Where the group goes on."""
+    """Where the group goes on. Asked again while its coordinator, which has just started, is still at work."""
     consumer = confluent_kafka.Consumer({"bootstrap.servers": address, "group.id": group})
+    parts = [confluent_kafka.TopicPartition(topic, 0) for topic in topics]
+
+    def look() -> list[confluent_kafka.TopicPartition] | None:
+        try:
+            return list(consumer.committed(parts, timeout=30))
+        except confluent_kafka.KafkaException as error:
+            if error.args[0].code() in (KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS):
+                return None
+            raise
+
     try:
-        found = consumer.committed([confluent_kafka.TopicPartition(topic, 0) for topic in topics], timeout=30)
-        return {one.topic: one.offset for one in found}
+        return {one.topic: one.offset for one in until("the coordinator", look)}
     finally:
         consumer.close()
 
@@ -152,7 +161,7 @@ def consumed(address: str, topic: str, stop: int) -> list[tuple[int, bytes | Non
             assert message is not None
             error = message.error()
             if error is not None:
-                assert error.code() == confluent_kafka.KafkaError._PARTITION_EOF, error
+                assert error.code() == KafkaError._PARTITION_EOF, error
                 return [one for one in found if one[0] < stop]
             found.append((message.offset(), message.value()))
     finally:

@@ -123,6 +123,17 @@ def test_a_time(tmp_path: Path) -> None:
     assert epochs == [EpochEntry(EPOCH, 0)]
 
 
+def test_what_ends_before_it_begins_is_empty_where_it_begins(tmp_path: Path) -> None:
+    part = MadePartition("t")
+    for timestamp_ms in (100, 200, 300):
+        part.data(timestamp_ms, 5)
+    restoring = Restoring(bucket_of([(part, [(5, 15)])]), tmp_path)
+    (restored,) = restoring(until_ms=50)
+    assert (restored.log_start, restored.log_end, restored.lost, restored.size_bytes) == (5, 5, (), 0)
+    with opened(restoring, "t-0") as log:
+        assert (log.log_start, log.log_end) == (5, 5)
+
+
 def test_the_engine_opens_it_and_goes_on(tmp_path: Path) -> None:
     restoring = recorded(tmp_path, "plain")
     restoring(ends={"plain-0": 100})

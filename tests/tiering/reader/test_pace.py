@@ -36,9 +36,9 @@ def test_a_reader_that_just_began_gets_little_and_a_long_fast_one_much() -> None
     begun = pace(reads(2, MIB, 5), SHARE, LARGEST)
     assert (begun.window_bytes, begun.range_bytes) == (8 * MIB, 4 * MIB)
     middle = pace(reads(6, MIB, 5), SHARE, LARGEST)
-    assert (middle.window_bytes, middle.range_bytes) == (24 * MIB, 12 * MIB)
+    assert (middle.window_bytes, middle.range_bytes) == (24 * MIB, 8 * MIB)
     long = pace(reads(100, 8 * MIB, 5), SHARE, LARGEST)
-    assert (long.window_bytes, long.range_bytes) == (128 * MIB, 16 * MIB)
+    assert (long.window_bytes, long.range_bytes) == (112 * MIB, 16 * MIB)
 
 
 def test_a_slow_reader_gets_what_it_reads_in_a_few_seconds_in_small_ranges() -> None:
@@ -56,13 +56,14 @@ def test_a_reader_that_becomes_slow_or_fast_is_soon_known_as_such() -> None:
     assert pace(habit, SHARE, LARGEST).window_bytes < MIB
     for _ in range(30):
         habit = habit.came_again(10).took(8 * MIB)
-    assert pace(habit, SHARE, LARGEST).window_bytes == SHARE
+    assert pace(habit, SHARE, LARGEST).window_bytes == 112 * MIB
 
 
 @given(st.integers(0, 1 << 40), st.integers(0, 1 << 40), st.integers(0, 1 << 40), st.integers(0, 1 << 36))
 def test_never_more_than_the_share_and_ranges_within_their_limits(run: int, taken: int, ms: int, share: int) -> None:
     found = pace(Habit(run, taken, ms), share, LARGEST)
-    assert 0 <= found.window_bytes <= share
+    assert found.window_bytes >= 0
+    assert found.window_bytes == 0 or found.window_bytes + found.range_bytes <= share
     assert smallest_range(LARGEST) <= found.range_bytes <= LARGEST
     assert 0 <= found.step_bytes <= found.window_bytes
 
@@ -119,6 +120,24 @@ def test_a_slow_bucket_does_not_make_a_reader_slow(tmp_path: Path, max_bytes: in
             content(slice)
             offset, (stream,) = slice.stop, reader._streams._streams.values()
             assert stream.habit.thought_ms == 0
+        await reader.close()
+
+    run(work)
+
+
+def test_a_reader_that_has_come_to_the_end_leaves_its_share_to_others(tmp_path: Path) -> None:
+    log = synthetic(2, 40)
+
+    async def work() -> None:
+        reader = RemoteReader(log.store, log.rows, tmp_path, FakeClock(), SMALL)
+        offset = 0
+        while offset < log.end:
+            slice = await reader.read(PART, offset, max_bytes=3000, stop=log.end, committed=False)
+            assert slice.stop is not None
+            content(slice)
+            offset = slice.stop
+            assert reader._streams.active(now_ms=0) <= 1
+        assert reader._streams.active(now_ms=0) == 0
         await reader.close()
 
     run(work)

@@ -55,6 +55,10 @@ class Streams:
         if len(self._streams) > self._limit:
             self._streams.popitem(last=False)
 
+    def ended(self, part: PartitionId, offset: int) -> None:
+        """The reader that was at *offset* does not go on."""
+        self._streams.pop((part, offset), None)
+
     def forget(self, segment_id: Uuid) -> None:
         """No reader goes on in that segment."""
         for key in [key for key, stream in self._streams.items() if stream.segment.segment_id == segment_id]:

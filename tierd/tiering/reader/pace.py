@@ -11,8 +11,8 @@ GROWTH = 4
 """Ahead of a reader lies at most so many times what it has read in one go: so much is for nothing when it stops."""
 AHEAD_MS = 4_000
 """... and at most what it reads in this time: longer than a bucket usually takes for a range."""
-RANGES_AHEAD = 2
-"""A window is asked for in at least so many ranges: one is used while the next one comes."""
+RANGES_AHEAD = 3
+"""A window is asked for in at least so many ranges: one is used while others come."""
 SMALLEST = 4
 """The smallest range of a sequential reader is this part of the largest: the 4 of 16 MiB."""
 FADE_MS = 8_000
@@ -59,9 +59,11 @@ class Pace:
 
 def pace(habit: Habit, share_bytes: int, largest_bytes: int) -> Pace:
     """*share_bytes*: the most that may lie ahead of this reader; *largest_bytes*: the largest range."""
-    ready_bytes = habit.taken_bytes * AHEAD_MS // max(1, habit.thought_ms)
-    window = min(share_bytes, GROWTH * habit.run_bytes, ready_bytes)
-    return Pace(window, min(max(window // RANGES_AHEAD, smallest_range(largest_bytes)), largest_bytes))
+    useful_bytes = min(GROWTH * habit.run_bytes, habit.taken_bytes * AHEAD_MS // max(1, habit.thought_ms))
+    fitting_bytes = min(useful_bytes, share_bytes) // RANGES_AHEAD
+    range_bytes = min(max(fitting_bytes, smallest_range(largest_bytes)), largest_bytes)
+    # The last range of a window reaches beyond it.
+    return Pace(min(useful_bytes, max(share_bytes - range_bytes, 0)), range_bytes)
 
 
 def smallest_range(largest_bytes: int) -> int:

@@ -246,7 +246,13 @@ class RemoteReader:
         return None
 
     def _go_on(self, part: PartitionId, offset: int, stop: int, stream: Stream | None, gathered: _Gathered) -> None:
-        """Remember where this reader will go on, and fetch ahead of it when it is sequential."""
+        """Remember where this reader will go on, and fetch ahead of it when it is sequential.
+
+        One that has come to *stop* goes on in the local log, and leaves its share of the cache to others.
+        """
+        if gathered.next_offset >= stop:
+            self._streams.ended(part, offset)
+            return
         now_ms = self._clock.monotonic_ms()
         if stream is None:
             stream = Stream(gathered.segment, gathered.position, used_ms=now_ms)

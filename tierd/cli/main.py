@@ -1,6 +1,6 @@
 """The command line: finds the verb, runs it, and turns its end into an exit code (tierd/base/exits.py).
 
-A verb is the module of its name in this package, imported only when it is asked for.
+A verb is the module of its name (`-` as `_`) in this package, imported only when it is asked for.
 """
 
 import importlib
@@ -34,6 +34,7 @@ VERBS = {
     "rebuild": "Make the catalog again from the bucket.",
     "archive": "Serve a bucket as it is, read-only.",
     "restore": "Make the directories of an archive again from its bucket.",
+    "export-metadata": "Write what Kafka's remote log metadata needs to go on from a bucket.",
     "keys": "Manage the keys that segments in the bucket are encrypted under.",
     "users": "Manage users and their passwords.",
     "config": "Check or show the settings.",
@@ -51,7 +52,8 @@ class VerbGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
             return None
-        command = getattr(importlib.import_module(f"tierd.cli.{cmd_name}"), cmd_name)
+        name = cmd_name.replace("-", "_")
+        command = getattr(importlib.import_module(f"tierd.cli.{name}"), name)
         assert isinstance(command, click.Command)
         return command
 

@@ -61,6 +61,10 @@ class Survey:
 
     bucket: Bucket
     catalog: Catalog
+    deleted: tuple[TopicFile, ...] = ()
+    """Tombstones that the last look has shown."""
+    left_of_deleted: frozenset[PartitionId] = frozenset()
+    """Of their partitions those that still have objects."""
     _claims: Documents[OwnerClaim] = field(init=False)
     _files: Documents[TopicFile] = field(init=False)
     _heads: Documents[Head] = field(init=False)
@@ -93,6 +97,9 @@ class Survey:
             if key == keys.head(head.topic, head.topic_id, head.partition) and head.partition < MAX_PARTITIONS
         }
         own = [file for key, file in files.items() if key == keys.topic_file(file.topic, file.topic_id)]
+        self.deleted = tuple(file for file in own if file.deleted_ms is not None)
+        gone = {file.topic_id for file in self.deleted}
+        self.left_of_deleted = frozenset(part for part in by_part if part.topic_id in gone)
         topics = _topics(own, by_head.values(), by_part)
         if not topics and self.catalog.partitions():
             raise RemoteUnavailable(f"{self.bucket.url} shows no topic any more: is what should be there mounted?")

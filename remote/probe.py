@@ -7,10 +7,12 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from tierd.base.clock import SystemClock
 from tierd.base.errors import RemoteUnavailable, TierdError
 from tierd.remote import crc
 from tierd.remote.errors import AccessRefused, Damaged, NotFound, PreconditionFailed, RequestRefused
 from tierd.remote.keys import PROBE
+from tierd.remote.retry import Retrier, RetryPolicy
 from tierd.remote.s3 import S3Features, S3Store
 from tierd.remote.store import ObjectStore
 
@@ -109,14 +111,18 @@ def _refuses(request: Callable[[], object]) -> bool:
 
 def _verifies(store: ObjectStore, key: str) -> bool:
     wrong = crc.crc32c(_BODY) ^ 1
-    try:
-        if isinstance(store, S3Store):  # a single try: Damaged is worth more of them elsewhere
-            store.call(key, store.client.put_object, Key=key, Body=_BODY, ChecksumCRC32C=crc.to_header(wrong))
-        else:
-            store.put(key, _BODY, crc32c=wrong)
-    except (Damaged, RequestRefused):
-        return True
-    return False
+
+    def send(failures: int) -> bool:
+        try:
+            if isinstance(store, S3Store):  # a single try: Damaged is worth more of them elsewhere
+                store.call(key, store.client.put_object, Key=key, Body=_BODY, ChecksumCRC32C=crc.to_header(wrong))
+            else:
+                store.put(key, _BODY, crc32c=wrong)
+        except (Damaged, RequestRefused):
+            return True
+        return False
+
+    return Retrier(RetryPolicy(), SystemClock()).run(send)
 
 
 def _ranges(store: ObjectStore, key: str) -> bool:

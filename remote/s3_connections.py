@@ -35,9 +35,11 @@ class WholeResponse(http.client.HTTPResponse):
     def begin(self) -> None:
         lines = _Lines(self.fp)
         self.fp: Any = lines
-        super().begin()
-        if self.fp is lines:
-            self.fp = lines.plain
+        try:
+            super().begin()
+        finally:
+            if self.fp is lines:
+                self.fp = lines.plain
         if lines.last not in _ENDS:
             self.close()
             raise http.client.RemoteDisconnected("the answer ends inside its headers")

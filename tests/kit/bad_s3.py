@@ -117,7 +117,7 @@ class BadS3:
             return _hard_end(client)
         if fault is Fault.STALL:
             return self._stall(client)
-        if fault in ERRORS and fault is not Fault.DONE_500:
+        if fault is not None and fault in ERRORS and fault is not Fault.DONE_500:
             return _answer(client, request, *ERRORS[fault])
         spoilt = self._spoilt(request) if fault is Fault.WRONG_BYTES else request
         if spoilt is not request or self._key != ACCESS_KEY:

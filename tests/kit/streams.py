@@ -30,8 +30,9 @@ class Ledger:
 class Writer:
     """One idempotent producer, at a steady pace over its topics, until `finish`."""
 
-    def __init__(self, address: str, ledgers: list[Ledger]) -> None:
+    def __init__(self, address: str, ledgers: list[Ledger], rest_s: float = _RESTING_S) -> None:
         self._ledgers = ledgers
+        self._rest_s = rest_s
         self._enough = threading.Event()
         self._told = threading.Event()
         self._producer = confluent_kafka.Producer(
@@ -57,7 +58,7 @@ class Writer:
                 for _ in range(_A_REST):
                     self._send(ledger)
             self._producer.poll(0)
-            self._enough.wait(_RESTING_S)
+            self._enough.wait(self._rest_s)
             while len(self._producer) > _IN_WORK and not self._enough.is_set():
                 self._producer.poll(0.05)
         if left := self._producer.flush(WAIT_S):

@@ -66,6 +66,44 @@ def test_times_over_both_tiers(tiered: Running) -> None:
         assert client.list_offsets("t", T0 + 10_000).offset == -1
 
 
+def test_the_largest_time_may_lie_in_the_bucket(tmp_path: Path) -> None:
+    """Records are not in the order of their times; of two that are equal the first one counts."""
+    times = [T0, T0 + 500, *[T0 + n for n in range(16)], T0 + 500, T0]
+    with running(tmp_path, FileTier(tmp_path / "held")) as started, Client(started.address) as client:
+        client.create("t", **SMALL)
+        for time in times:
+            assert client.produce("t", batch(t0=time)).error_code == 0
+        found = client.list_offsets("t", -3)
+        started.give_to_tier("t", next(s.base for s in started.log("t").closed() if s.base >= 30))
+        assert local_start(started) <= 3 * times.index(T0 + 500, 2)
+        again = client.list_offsets("t", -3)
+        assert (again.offset, again.timestamp) == (found.offset, found.timestamp)
+        assert found.offset < 6, "the first of the equal ones"
+        client.produce("t", batch(t0=T0 + 501))
+        assert client.list_offsets("t", -3).offset >= 60
+
+
+def test_partitions_of_one_fetch_are_read_side_by_side_under_one_limit(tmp_path: Path) -> None:
+    tier = FileTier(tmp_path / "held")
+    names = [f"t{n}" for n in range(4)]
+    size = len(batch())
+    with running(tmp_path, tier) as started, Client(started.address) as client:
+        for name in names:
+            client.create(name, **SMALL)
+            for _ in range(20):
+                client.produce(name, batch())
+            started.give_to_tier(name, next(s.base for s in started.log(name).closed() if s.base >= 30))
+        tier.gate = asyncio.Event()
+        client.send_fetch([(name, 0, 0, 2 * size) for name in names], max_bytes=5 * size, max_wait=60_000)
+        with Client(started.address) as other:
+            while tier.reads < 3:
+                other.list_offsets("t0", -1)
+        started.call(tier.gate.set)
+        got = client.fetched()
+        assert [len(row.records or b"") for row in got] == [2 * size, 2 * size, size, 0]
+        assert tier.reads == 3
+
+
 def test_a_time_is_not_waited_for_until_the_client_gives_up(tiered: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     assert list_offsets.REMOTE_WAIT_S <= 10, "Java's clients give a connection up after 30 s"
     monkeypatch.setattr(list_offsets, "REMOTE_WAIT_S", 0.2)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+from tierd.remote.readonly import ReadOnlyStore
 from tierd.remote.store import ObjectStore
 from tierd.remote.watched import WatchedStore
 
@@ -53,19 +54,19 @@ class FactStore(Protocol):
 
 def facts_of(store: ObjectStore) -> BucketFacts | None:
     """None of a store that has no such facts. Raises RemoteUnavailable."""
-    plain = store.plain if isinstance(store, WatchedStore) else store
-    return plain.facts() if isinstance(plain, FactStore) else None
+    while isinstance(store, WatchedStore | ReadOnlyStore):
+        store = store.plain
+    return store.facts() if isinstance(store, FactStore) else None
 
 
 def warnings(facts: BucketFacts, prefix: str) -> list[str]:
     """What the owner of the bucket should know, in sentences; *prefix* is that of tierd's keys."""
-    return [*_of_rules(facts, prefix), *_of_versions(facts), *_unread(facts.unread)]
+    return [*traps(facts, prefix), *_of_uploads(facts, prefix), *_of_versions(facts), *_unread(facts.unread)]
 
 
-def _of_rules(facts: BucketFacts, prefix: str) -> Iterator[str]:
-    if facts.rules is None:
-        return
-    for rule in facts.rules:
+def traps(facts: BucketFacts, prefix: str) -> Iterator[str]:
+    """Of these what concerns those who only read, too: rules that take objects away or out of reach."""
+    for rule in facts.rules or ():
         if rule.tagged or not (rule.prefix.startswith(prefix) or prefix.startswith(rule.prefix)):
             continue
         name = f"lifecycle rule {rule.name!r} (prefix {rule.prefix!r})"
@@ -76,7 +77,10 @@ def _of_rules(facts: BucketFacts, prefix: str) -> Iterator[str]:
             yield f"{name} moves objects of this archive to {', '.join(frozen)}: they must be thawed to be read"
         elif rule.moves_to:
             yield f"{name} moves objects of this archive to {', '.join(rule.moves_to)}: reads of old data cost more"
-    if not any(_covers(rule, prefix) and rule.aborts_uploads for rule in facts.rules):
+
+
+def _of_uploads(facts: BucketFacts, prefix: str) -> Iterator[str]:
+    if facts.rules is not None and not any(_covers(rule, prefix) and rule.aborts_uploads for rule in facts.rules):
         yield (
             "no lifecycle rule has AbortIncompleteMultipartUpload: parts of uploads that a crash leaves are paid for "
             "until the next sweep"

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from tierd.base.errors import StartRefused, TierdError
 from tierd.base.ids import PartitionId, Uuid
 from tierd.base.logs import Doubling
+from tierd.remote.facts import facts_of, traps
 from tierd.remote.view import ArchivedTopic
 from tierd.tiering.archive.survey import Survey
 
@@ -72,6 +73,7 @@ class Keeper:
 
     async def run(self) -> None:
         """Raises what nobody expected."""
+        await asyncio.to_thread(self.tell_traps)
         while True:
             await asyncio.sleep(self._interval_s)
             try:
@@ -81,6 +83,17 @@ class Keeper:
             else:
                 self._failing.well("look")
                 self._say(self._survey.lacks)
+
+    def tell_traps(self) -> None:
+        """In a thread: what is set on the bucket and takes objects away from readers."""
+        bucket = self._survey.bucket
+        try:
+            facts = facts_of(bucket.store)
+        except TierdError as error:
+            log.info("what is set on the bucket could not be read: %s", error)
+            return
+        for line in traps(facts, bucket.keys.prefix) if facts is not None else ():
+            log.warning("bucket: %s", line)
 
     async def news(self) -> tuple[tuple[ArchivedTopic, ...], tuple[Uuid, ...], str | None]:
         """What has changed and what is gone since the last answer, and what is wrong now; waits for it."""

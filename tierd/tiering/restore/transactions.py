@@ -8,9 +8,11 @@ it began after the other had ended. Of two mistakes the one is made that cuts mo
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
+
+from tierd.storage.names import MAX_OFFSET
 
 Part = TypeVar("Part")
 
@@ -42,38 +44,86 @@ class Transaction:
         """Whether a log that ends at *offset* lacks some or all of it."""
         return self.stop is None or self.stop > offset
 
-    def is_open_at(self, offset: int) -> bool:
-        return self.first < offset and self.is_cut_at(offset)
-
 
 def settle(cuts: Mapping[Part, int], logs: Mapping[Part, Sequence[Transaction]]) -> dict[Part, int]:
     """The highest offsets at or below *cuts* at which no transaction is open, and none is cut in one log and whole in
     another. *logs* have each transaction of a partition once."""
     settled = dict(cuts)
+    pinned = {part: _Pinned(own) for part, own in logs.items()}
     kin = _kin(logs)
     while True:
         before = dict(settled)
-        for part, own in logs.items():
-            settled[part] = _below_open(settled[part], own)
+        for part in logs:
+            settled[part] = pinned[part].below(settled[part])
         for logs_of_one in kin:
             _cut_everywhere(settled, logs_of_one)
         if settled == before:
             return settled
 
 
-def _below_open(cut: int, own: Sequence[Transaction]) -> int:
-    while (first := min((one.first for one in own if one.is_open_at(cut)), default=None)) is not None:
-        cut = first
-    return cut
+def _stop(one: Transaction) -> int:
+    return MAX_OFFSET if one.stop is None else one.stop
 
 
-def _kin(logs: Mapping[Part, Sequence[Transaction]]) -> list[dict[Part, list[Transaction]]]:
-    """Of each producer epoch that more than one log knows its transactions there, by the time of their markers."""
+class _Pinned:
+    """The stretches of a log in which some transaction is open all the time."""
+
+    def __init__(self, own: Iterable[Transaction]) -> None:
+        self._starts: list[int] = []
+        self._stops: list[int] = []
+        for one in sorted(own, key=lambda one: one.first):
+            stop = _stop(one)
+            if self._stops and one.first < self._stops[-1]:
+                self._stops[-1] = max(self._stops[-1], stop)
+            else:
+                self._starts.append(one.first)
+                self._stops.append(stop)
+
+    def below(self, cut: int) -> int:
+        """*cut*, or where the stretch begins that it falls into."""
+        at = bisect_left(self._starts, cut) - 1
+        return self._starts[at] if at >= 0 and cut < self._stops[at] else cut
+
+
+class _Own:
+    """What one log has of one producer epoch."""
+
+    def __init__(self, rows: Sequence[Transaction]) -> None:
+        ended = sorted((one for one in rows if one.stop is not None), key=lambda one: (one.ended_ms, one.first))
+        self.by_end: dict[int, list[Transaction]] = defaultdict(list)
+        """Those with a marker, by its epoch and in the order of its time."""
+        for one in ended:
+            self.by_end[one.ended_epoch].append(one)
+        self.times = {epoch: [one.ended_ms for one in ended] for epoch, ended in self.by_end.items()}
+        self.last = ended[-1] if ended else None
+        self._from_end = sorted(rows, key=_stop, reverse=True)
+        self._told = 0
+
+    def newly_cut(self, cut: int) -> Iterator[Transaction]:
+        """Those that are cut at *cut*, each once: cuts only fall."""
+        while self._told < len(self._from_end) and self._from_end[self._told].is_cut_at(cut):
+            self._told += 1
+            yield self._from_end[self._told - 1]
+
+    def nearest(self, one: Transaction) -> Transaction | None:
+        """By the times of the markers: the one that may be the same."""
+        alike = self.by_end.get(one.ended_epoch, [])
+        if one.ended_epoch != one.epoch:  # the last one of its epoch
+            return alike[0] if alike else None
+        at = bisect_left(self.times.get(one.ended_epoch, []), one.ended_ms)
+        close = [other for other in alike[max(0, at - 1) : at + 1] if _may_be_one(one, other)]
+        return min(close, key=lambda other: abs(other.ended_ms - one.ended_ms), default=None)
+
+
+def _kin(logs: Mapping[Part, Sequence[Transaction]]) -> list[dict[Part, _Own]]:
+    """Of each producer epoch that more than one log knows."""
     found: dict[tuple[int, int], dict[Part, list[Transaction]]] = defaultdict(lambda: defaultdict(list))
     for part, own in logs.items():
-        for one in sorted(own, key=lambda one: (one.stop is None, one.ended_ms, one.first)):
+        for one in own:
             found[one.producer_id, one.epoch][part].append(one)
-    return [_trusted(by_part) for by_part in found.values() if len(by_part) > 1]
+    return [
+        {part: _Own(rows) for part, rows in _trusted(by_part).items()} for by_part in found.values() if len(by_part) > 1
+    ]
 
 
 def _trusted(logs: dict[Part, list[Transaction]]) -> dict[Part, list[Transaction]]:
@@ -84,43 +134,25 @@ def _trusted(logs: dict[Part, list[Transaction]]) -> dict[Part, list[Transaction
     return {part: [replace(one, began_ms=None) for one in own] for part, own in logs.items()}
 
 
-def _cut_everywhere(cuts: dict[Part, int], logs: Mapping[Part, Sequence[Transaction]]) -> None:
+def _cut_everywhere(cuts: dict[Part, int], logs: Mapping[Part, _Own]) -> None:
     """*logs*: of one producer epoch."""
     for part, own in logs.items():
-        for one in own:
-            if not one.is_cut_at(cuts[part]):
-                continue
+        for one in own.newly_cut(cuts[part]):
             for other, theirs in logs.items():
-                twin = None if other == part else _twin(one, own, theirs)
-                if twin is not None and not twin.is_cut_at(cuts[other]):
+                twin = None if other == part else theirs.last if one.stop is None else theirs.nearest(one)
+                if twin is not None and not twin.is_cut_at(cuts[other]) and _are_one(one, own, twin):
                     cuts[other] = min(cuts[other], twin.first)
 
 
-def _twin(one: Transaction, own: Sequence[Transaction], theirs: Sequence[Transaction]) -> Transaction | None:
-    """The same transaction in another log; None also when it has no marker there, for then it is cut anyway."""
-    if one.stop is None:
-        last = next((other for other in reversed(theirs) if other.stop is not None), None)
-        if last is None or last.ended_ms + SPREAD_MS < one.open_ms or _nearest(last, own) is not None:
-            return None
-        return last
-    found = _nearest(one, theirs)
-    return found if found is not None and _nearest(found, own) is one else None
-
-
-def _nearest(one: Transaction, others: Sequence[Transaction]) -> Transaction | None:
-    """Of *others*, by the time of their markers, those without one last: the one that may be the same."""
-    if one.ended_epoch != one.epoch:  # the last one of its epoch
-        return next(
-            (other for other in others if other.ended_epoch == one.ended_epoch and other.stop is not None), None
-        )
-    alike = [other for other in others if other.ended_epoch == one.ended_epoch and other.stop is not None]
-    at = bisect_left(alike, one.ended_ms, key=lambda other: other.ended_ms)
-    close = [other for other in alike[max(0, at - 1) : at + 1] if _may_be_one(one, other)]
-    return min(close, key=lambda other: abs(other.ended_ms - one.ended_ms), default=None)
+def _are_one(one: Transaction, own: _Own, twin: Transaction) -> bool:
+    """Whether *twin*, what another log has that is most like *one* of the log *own*, is the same."""
+    if one.stop is None:  # behind all that have a marker
+        return twin.ended_ms + SPREAD_MS >= one.open_ms and own.nearest(twin) is None
+    return own.nearest(twin) is one
 
 
 def _may_be_one(one: Transaction, other: Transaction) -> bool:
-    earlier, later = sorted((one, other), key=lambda each: each.ended_ms)
+    earlier, later = (one, other) if one.ended_ms <= other.ended_ms else (other, one)
     apart_ms = later.ended_ms - earlier.ended_ms
     if _AT_ONCE_MS < apart_ms <= SPREAD_MS:
         return later.began_ms is None or later.began_ms <= earlier.ended_ms

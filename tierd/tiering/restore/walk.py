@@ -61,7 +61,7 @@ class Walk:
                 self.places[self.cut] = position
             if header.control:
                 self._end(header, batch)
-            elif header.transactional and header.producer_id not in self.open:
+            elif header.transactional and header.count and header.producer_id not in self.open:
                 self._begin(position, header)
         return self
 

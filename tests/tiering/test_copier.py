@@ -33,8 +33,8 @@ from tierd.tiering.buffers import PartBuffers
 from tierd.tiering.catalog import Catalog
 from tierd.tiering.copier import Abandoned, Copier, CopierParts, Ownership
 from tierd.tiering.lifecycle import CopyState
-from tierd.tiering.refusals import Refusals
 from tierd.tiering.opening import settle
+from tierd.tiering.refusals import Refusals
 from tierd.tiering.snapshots import snapshot_at
 
 SETTINGS = TopicSettings(index_interval_bytes=512)

@@ -15,6 +15,7 @@ NEXT_STEPS: Mapping[str, str] = MappingProxyType(
         "active": "nothing: it is copied once it is closed, at segment.bytes, segment.ms or tierd.archive.max.age.ms; "
         "`tierd copy --roll` closes it now",
         "unflushed": "nothing: it is flushed in a moment; if this stays, the disk is slow or failing: see the log",
+        "passed": "nothing: total retention lets it go in a moment, and what follows is copied then",
         "pinned": "end the transaction: let its producer commit or abort, or abort it with kafka-transactions.sh; at "
         "its transaction.timeout.ms it is aborted by itself",
         "cleaning": NOTHING,

@@ -70,9 +70,10 @@ def test_the_pass_does_what_the_dry_run_told(tmp_path: Path, name: str, copied: 
 
 def test_what_is_released_is_told_with_the_time_when_its_objects_go(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
-        bench.adopt("codec-none-0", replace(SETTINGS, retention_bytes=10_000))
+        view = bench.adopt("codec-none-0")
         await bench.open(who())
         await bench.copy()
+        bench.local.set(view.id, settings=replace(SETTINGS, retention_bytes=10_000))
         await bench.tierer.retention.tick()
         (found,) = await bench.tierer.retention.outlooks(0)
         assert {row.rule for row in found.rows} == {Rule.LOG_START}

@@ -41,9 +41,10 @@ class Guarded(MemoryStore):
 async def _released(root: Path, store: Guarded, clock: FakeClock) -> tuple[Bench, PartitionId]:
     """All that is copied is released, and its delay over."""
     bench = Bench(root, store, clock)
-    view = bench.adopt("codec-none-0", replace(SETTINGS, retention_bytes=0))
+    view = bench.adopt("codec-none-0")
     await bench.open(who())
     await bench.copy()
+    bench.local.set(view.id, settings=replace(SETTINGS, retention_bytes=0))
     await bench.tierer.retention.tick()
     clock.advance(DAY_MS)
     return bench, view.id

@@ -61,9 +61,10 @@ def test_what_the_disk_has_lost_since_it_was_copied_is_left_to_the_bucket(tmp_pa
 
 def test_total_retention_moves_log_start_first_and_deletes_after_the_delay(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
-        view = bench.adopt("codec-none-0", replace(SETTINGS, retention_bytes=10_000))
+        view = bench.adopt("codec-none-0")
         await bench.open(who())
         await bench.copy()
+        bench.local.set(view.id, settings=replace(SETTINGS, retention_bytes=10_000))
         await bench.tierer.retention.tick()
         log_start = bench.local.views[view.id].log_start
         assert log_start > 0
@@ -108,9 +109,10 @@ def test_nothing_goes_while_the_clock_is_in_doubt(tmp_path: Path) -> None:
 
 def test_deletes_that_were_begun_go_on_after_a_failure(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
-        view = bench.adopt("codec-none-0", replace(SETTINGS, retention_bytes=0))
+        view = bench.adopt("codec-none-0")
         await bench.open(who())
         await bench.copy()
+        bench.local.set(view.id, settings=replace(SETTINGS, retention_bytes=0))
         await bench.tierer.retention.tick()
         bench.clock.advance(DAY_MS)
 

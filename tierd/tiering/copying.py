@@ -18,6 +18,7 @@ from tierd.storage.view import PartitionView, SegmentView
 from tierd.tiering.buffers import PartBuffers
 from tierd.tiering.copier import Abandoned, Copier, CopierParts, Ownership
 from tierd.tiering.lifecycle import CopyState
+from tierd.tiering.passed import passed_to
 from tierd.tiering.plan import CopyFacts, CopyPlan, plan_copy, plan_mends, rolled, uncopied, why_waiting
 from tierd.tiering.rows import CatalogSegment
 from tierd.tiering.settling import settle
@@ -26,6 +27,8 @@ from tierd.tiering.state import COMMIT_WITHIN_MS, TierState
 log = logging.getLogger(__name__)
 
 _UNCLEANED_LOOK_S = 10.0
+_PASSED_MS = 1000
+"""No more often retention is asked to let one partition's next segment go."""
 
 
 @dataclass(slots=True)
@@ -44,6 +47,8 @@ class Attempt:
     """Base of the segment whose last try failed."""
     timer: asyncio.TimerHandle | None = None
     """Set while a failed copy pauses."""
+    passed_ms: int = -_PASSED_MS
+    """Monotonic time at which retention was last asked to let the next segment go."""
 
 
 @dataclass(slots=True)
@@ -57,11 +62,20 @@ class Totals:
 
 
 class Copying:
-    """*on_copied* is told each committed segment. Loop thread only; the copies themselves run in threads."""
+    """*on_copied* is told each committed segment, *on_passed* partitions whose next segment total retention lets go.
 
-    def __init__(self, state: TierState, on_copied: Callable[[PartitionId], None]) -> None:
+    Loop thread only; the copies themselves run in threads.
+    """
+
+    def __init__(
+        self,
+        state: TierState,
+        on_copied: Callable[[PartitionId], None],
+        on_passed: Callable[[PartitionId], None] = lambda _: None,
+    ) -> None:
         self._state = state
         self._on_copied = on_copied
+        self._on_passed = on_passed
         threads = state.options.remote.copy_threads
         self._copies = ThreadPoolExecutor(threads, "copy")
         self._uploads = ThreadPoolExecutor(2 * threads, "upload")
@@ -143,6 +157,7 @@ class Copying:
         queue = [*(one for one in mends if one.base != failed), *plan.segments, *mends]
         if not queue:
             self._look_again(part, plan.waiting)
+            self._let_go(part, attempt, plan.waiting)
         return queue[0] if queue else None
 
     def uncopied(self, part: PartitionId) -> tuple[SegmentView, ...]:
@@ -176,6 +191,7 @@ class Copying:
             copying_ms=self._state.clock.monotonic_ms() - attempt.begun_ms,
             silent_ms=store.calls.silent_ms if isinstance(store, WatchedStore) else 0,
             retrying=None if attempt.error is None else _failures(attempt),
+            passed_to=passed_to(self._state, self._state.views[part], row.copied_to if row else None),
             paused=None if self._state.paused is None else str(self._state.paused),
             now_ms=self._state.clock.now_ms(),
         )
@@ -197,6 +213,14 @@ class Copying:
             attempt.task = task
             self._running.add(task)
             task.add_done_callback(self._done)
+
+    def _let_go(self, part: PartitionId, attempt: Attempt, waiting: Waiting | None) -> None:
+        """Retention's own look may be far off, and what can be copied lies behind."""
+        now_ms = self._state.clock.monotonic_ms()
+        if waiting is None or waiting.reason != "passed" or now_ms < attempt.passed_ms + _PASSED_MS:
+            return
+        attempt.passed_ms = now_ms
+        self._on_passed(part)
 
     def _look_again(self, part: PartitionId, waiting: Waiting | None) -> None:
         """What waits for its cleaning does not wait for ever: time alone may make it ready."""

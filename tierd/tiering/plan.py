@@ -31,6 +31,8 @@ class CopyFacts:
     """So long the bucket has answered nobody."""
     retrying: str | None = None
     """Why the last try failed and when the next one begins, in words."""
+    passed_to: int = 0
+    """Total retention lets go all below: no reader would ever get it from the bucket."""
     paused: str | None = None
     """Why no partition at all is copied, in words."""
     now_ms: int = 0
@@ -64,7 +66,7 @@ def plan_copy(view: PartitionView, state: CopyFacts) -> CopyPlan:
     pending = uncopied(view, state.copied_to)
     ready: list[SegmentView] = []
     for segment in pending:
-        waiting = _not_yet(view, segment) or _uncleaned(view, segment, state.now_ms)
+        waiting = _passed(segment, state) or _not_yet(view, segment) or _uncleaned(view, segment, state.now_ms)
         if waiting is not None:
             return CopyPlan(tuple(ready), waiting)
         ready.append(segment)
@@ -140,6 +142,13 @@ def _blocked(view: PartitionView, state: CopyFacts) -> Waiting | None:
     if not state.loaded:
         return Waiting("unknown", "what the bucket has of this partition is not known yet")
     return None
+
+
+def _passed(segment: SegmentView, state: CopyFacts) -> Waiting | None:
+    """Those behind it wait with it until log start has moved: copies follow each other without a gap."""
+    if segment.next_base > state.passed_to:
+        return None
+    return Waiting("passed", f"total retention lets segment {segment.base} go: it is not worth a copy")
 
 
 def _not_yet(view: PartitionView, segment: SegmentView) -> Waiting | None:

@@ -86,7 +86,7 @@ class Tierer:
         disk = disk or PosixDisk()
         set_aside = SetAside(options.state_dir / SET_ASIDE, disk)
         self.publisher = Publisher(self.state, set_aside, local.tombstone_written)
-        self.copying = Copying(self.state, self._copied)
+        self.copying = Copying(self.state, self._copied, self._passed)
         self.retention = Retention(self.state, self.publisher, self.copying.wake)
         self.verbs = Verbs(self.state, self.copying, self.retention)
         self.rotation = Rotation(self.state)
@@ -279,6 +279,9 @@ class Tierer:
 
     def _copied(self, part: PartitionId) -> None:
         self._spawn(self.retention.after_copy(part))
+
+    def _passed(self, part: PartitionId) -> None:
+        self._spawn(self.retention.look_now(part))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)

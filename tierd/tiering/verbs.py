@@ -21,7 +21,7 @@ _TRIES = 3
 _ANSWER_S = 10
 """A bucket that says nothing for so long counts as one that does not answer."""
 _STUCK = frozenset({"pinned", "paused", "lost", "uncleaned"})
-_SOON = frozenset({"unflushed", "cleaning"})
+_SOON = frozenset({"unflushed", "cleaning", "passed"})
 """Reasons that go by themselves, and soon."""
 
 

@@ -9,6 +9,8 @@ import pytest
 from crash.world import KEPT, SMALL, Loses, Wire, World
 from kit import bucket, tiers
 from kit.machine import Life, Machine
+from tierd.broker.registry import Registry
+from tierd.config.state_files import REGISTRY
 from tierd.remote.groups import parse_groups
 from tierd.remote.topics import list_topic_keys
 from tierd.tiering.group_files import newest_groups
@@ -63,6 +65,18 @@ def nothing(life: Life, client: Wire) -> None:
     """The start alone."""
 
 
+def is_through(world: World) -> bool:
+    """Whether the recovery is over, and the option refused."""
+    path = world.machine.state / REGISTRY
+    if not path.exists():
+        return False
+    registry = Registry.open(path)
+    try:
+        return registry.get("recovery") == ""
+    finally:
+        registry.close()
+
+
 def gone_on(world: World) -> None:
     """What came back, and that it is one that others can go on from: also without being told again."""
     world.recover = False
@@ -93,4 +107,5 @@ def test_at_every_step(world: World, seed: int) -> None:
         step = world.dice.randint(1, 500) if world.dice.random() < 0.8 else None
         tierer = None if step else f"{world.dice.choice(('before', 'after'))}:{world.dice.randint(1, 8)}"
         world.live(nothing, dies_after=step, tierer_dies=tierer, loses=world.dice.choice(list(Loses)))
+        world.recover = not is_through(world)
     gone_on(world)

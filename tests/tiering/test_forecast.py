@@ -75,6 +75,6 @@ def test_what_the_disk_does_not_tell_is_asked_for() -> None:
     assert [round(one["bytes_per_day"] / GIB, 3) for one in document["topics"]] == [1.0, 2.0]
     assert [one["segments_per_month"] for one in document["topics"]] == [30, 15]
     assert document["reads"]["egress_cost"] == 60
-    assert document["reads"]["requests"] == {"GetObject": 30 * 128}
+    assert document["reads"]["requests"] == {"GetObject": 30 * 64}
     empty = replace(quick, closed=(), active_bytes=0)
     assert forecast(PRICES, REMOTE, [empty], told)["upload"]["segments"] == 0

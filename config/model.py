@@ -261,6 +261,15 @@ class Settings(Section):
             "Produce is refused below this much free disk, so that copying and eviction still have room.",
         ),
     ] = 256 * MIB
+    disk_evict_bytes: Annotated[
+        int | None,
+        Setting(
+            "tierd.disk.evict.bytes",
+            Number(0, unit=BYTES, none=0),
+            "Below this much free disk what the bucket has leaves that data directory early, whatever local retention "
+            "says. Only above tierd.disk.reserve.bytes it comes in time.",
+        ),
+    ] = None
     retention_check_ms: Annotated[
         int,
         Setting(

@@ -268,6 +268,7 @@ def _options(settings: Settings) -> TiererOptions:
         node_id=settings.node_id,
         retention_interval_ms=settings.retention_check_ms,
         delete_interval_ms=settings.retention_check_ms,
+        disk_evict_bytes=settings.disk_evict_bytes,
     )
 
 

@@ -34,6 +34,10 @@ class TiererOptions:
     """So often it is looked whether a sweep is due."""
     verify_look_ms: int = 60_000
     """So often it is looked whether the window of a look at the bucket is open."""
+    disk_evict_bytes: int | None = None
+    """With less free disk what the bucket has leaves a data directory early."""
+    room_look_ms: int = 5_000
+    """So often it is looked whether it has."""
     clock_limit_ms: int = 300_000
     """Evictions and deletes stop while local clock and bucket clock differ by more."""
 

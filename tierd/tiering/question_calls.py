@@ -1,12 +1,14 @@
 """Answers the calls of `questions` with a tierer."""
 
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any
 
 from tierd.base.errors import TierdError
 from tierd.base.errors import Usage as WrongUsage
 from tierd.base.ids import PartitionId
 from tierd.remote.view import Waiting
+from tierd.storage.view import SegmentView
 from tierd.tiering import ahead
 from tierd.tiering import questions as m
 from tierd.tiering.tierer import Tierer
@@ -29,10 +31,8 @@ def handlers(tierer: Callable[[], Tierer], usage: Callable[[], Usage | None]) ->
         return m.WhyFound(message.call, *reasons(found, part))
 
     async def conditions(message: m.GetConditions) -> m.Question:
-        state, note = tierer().state, tierer().check.note()
-        notes = state.notes if note is None else (*state.notes, note)
-        notes = notes if state.paused is None else (*notes, str(state.paused))
-        return m.ConditionsFound(message.call, notes, tuple(await state.blocking(state.refusals.known)))
+        state, notes = tierer().state, sentences(tierer())
+        return m.ConditionsFound(message.call, tuple(notes), tuple(await state.blocking(state.refusals.known)))
 
     async def used(message: m.GetUsage) -> m.Question:
         meter = usage()
@@ -86,3 +86,16 @@ def _trouble(tierer: Tierer) -> Waiting | None:
     """What keeps all evictions and deletes from being done."""
     why = tierer.retention.trouble()
     return None if why is None else Waiting("clock" if tierer.state.held else "claim", why)
+
+
+def sentences(tierer: Tierer) -> list[str]:
+    """What is to be said of bucket and disks beside the partitions' rows."""
+    state, room = tierer.state, tierer.room
+    waiting: dict[Path, list[tuple[str, SegmentView]]] = {}
+    for part, view in state.views.items():
+        here = waiting.setdefault(view.directory.parent, [])
+        if view.settings.remote_storage_enable and room.scarce(view.directory.parent):
+            here += [(str(view.name), one) for one in tierer.copying.uncopied(part)]
+    said = [room.note(path, backlog) for path, backlog in waiting.items()]
+    paused = None if state.paused is None else str(state.paused)
+    return [*state.notes, *(one for one in (*said, tierer.check.note(), paused) if one is not None)]

@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from tierd.base.errors import RemoteUnavailable, TierdError
 from tierd.base.ids import PartitionId
@@ -37,9 +38,17 @@ class Evicted:
 class Retention:
     """Loop thread only; LISTs and deletes run in threads."""
 
-    def __init__(self, state: TierState, publisher: Publisher, mend: Callable[[PartitionId], None]) -> None:
-        """*mend* is told partitions of which the bucket has lost segments."""
+    def __init__(
+        self,
+        state: TierState,
+        publisher: Publisher,
+        mend: Callable[[PartitionId], None],
+        scarce: Callable[[Path], bool] = lambda _: False,
+    ) -> None:
+        """*mend* is told partitions of which the bucket has lost segments; *scarce* says of a data directory whether it
+        has little room."""
         self._state = state
+        self._scarce = scarce
         self._mend = mend
         self._looked_ms: dict[PartitionId, int] = {}
         """When all segments of a partition were looked at last, by the monotonic clock."""
@@ -81,7 +90,7 @@ class Retention:
             await self._look_daily(view)
             await self._move_log_start(view)
             view = self._state.views.get(part, view)
-            await self._evict(view, everything=False)
+            await self._evict(view, everything=self._hurries(view))
             self._mend_lost(part)
         except TierdError as error:  # the bucket is away, or the broker could not persist; the next tick tries again
             log.warning("retention of %s waits: %s", view.name, error)
@@ -92,10 +101,22 @@ class Retention:
         if row is not None and row.log_start:
             self.log_start_is(part, row.log_start)
         view = self._state.views.get(part)
-        if view is None or self.trouble() is not None or self._local_target(view, everything=False) <= view.local_start:
+        if view is None or self.trouble() is not None or self._early_target(view) <= view.local_start:
             return
         if await self._state.owned(COMMIT_WITHIN_MS):  # the copy has just asked
             await self.partition(part)
+
+    def _hurries(self, view: PartitionView) -> bool:
+        """Its disk has little room: local retention does not wait."""
+        return self._scarce(view.directory.parent)
+
+    def _early_target(self, view: PartitionView) -> int:
+        return self._local_target(view, everything=self._hurries(view))
+
+    async def room_tick(self) -> None:
+        """What leaves a disk with little room does not wait for the next look."""
+        if any(map(self._scarce, {view.directory.parent for view in self._state.views.values()})):
+            await self.tick()
 
     async def evict_now(self, part: PartitionId) -> Evicted:
         """`tierd evict`: every local segment whose copy is committed and checked. Raises RemoteUnavailable."""

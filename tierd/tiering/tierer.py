@@ -40,6 +40,7 @@ from tierd.tiering.pausing import Pause, Paused, keep_pause
 from tierd.tiering.ports import LocalTier
 from tierd.tiering.publish import Publisher
 from tierd.tiering.retention import Retention
+from tierd.tiering.room import Room
 from tierd.tiering.rotation import Rotation
 from tierd.tiering.seeds import seed_of
 from tierd.tiering.state import TierState
@@ -87,7 +88,8 @@ class Tierer:
         set_aside = SetAside(options.state_dir / SET_ASIDE, disk)
         self.publisher = Publisher(self.state, set_aside, local.tombstone_written)
         self.copying = Copying(self.state, self._copied, self._passed)
-        self.retention = Retention(self.state, self.publisher, self.copying.wake)
+        self.room = Room(options.disk_evict_bytes, clock, self._disk.free_bytes)
+        self.retention = Retention(self.state, self.publisher, self.copying.wake, self.room.scarce)
         self.verbs = Verbs(self.state, self.copying, self.retention)
         self.rotation = Rotation(self.state)
         self.gaps = Gaps(self.state, self.copying, self.publisher)
@@ -206,6 +208,7 @@ class Tierer:
             (self.publisher.tick, options.remote.head_interval_ms),
             (self.retention.tick, options.retention_interval_ms),
             (self.retention.delete_tick, options.delete_interval_ms),
+            (self.retention.room_tick, options.room_look_ms),
             (self.sweep.tick, options.sweep_look_ms),
             (self.check.tick, options.verify_look_ms),
         ]

@@ -34,6 +34,7 @@ VERBS = {
     "rebuild": "Make the catalog again from the bucket.",
     "archive": "Serve a bucket as it is, read-only.",
     "restore": "Make the directories of an archive again from its bucket.",
+    "import": "Copy log directories of a Kafka into a bucket, without a broker.",
     "export-metadata": "Write what Kafka's remote log metadata needs to go on from a bucket.",
     "keys": "Manage the keys that segments in the bucket are encrypted under.",
     "users": "Manage users and their passwords.",
@@ -41,6 +42,9 @@ VERBS = {
     "dump": "Print the files of a data directory.",
     "demo": "Show tiering at work, with a directory as the bucket.",
 }
+
+MODULES = {"import": "import_logs"}
+"""Where the verb is a word of Python's own."""
 
 
 class VerbGroup(click.Group):
@@ -52,7 +56,7 @@ class VerbGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
             return None
-        name = cmd_name.replace("-", "_")
+        name = MODULES.get(cmd_name, cmd_name.replace("-", "_"))
         command = getattr(importlib.import_module(f"tierd.cli.{name}"), name)
         assert isinstance(command, click.Command)
         return command

@@ -108,7 +108,7 @@ def _view(
     adopted = topic is None or topic.adopted
     settings = layers.resolve(tp.topic, topic.config if topic else {}, adopted=adopted)
     view = remote_only(part, tp, settings, log_start=log_start, log_end=log_end)
-    return view if local is None else _with_local(view, local)
+    return view if local is None else with_local(view, local)
 
 
 def remote_only(
@@ -133,7 +133,8 @@ def remote_only(
     )
 
 
-def _with_local(view: PartitionView, local: Local) -> PartitionView:
+def with_local(view: PartitionView, local: Local) -> PartitionView:
+    """*view* with what the disk has of it."""
     active = local.segments[-1]
     closed = tuple(_closed(segment, after.base) for segment, after in pairwise(local.segments))
     return replace(

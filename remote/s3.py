@@ -32,7 +32,7 @@ from tierd.remote.s3_upload import S3Upload
 from tierd.remote.server_clock import ServerClock
 from tierd.remote.store import PART_BYTES, PIECE_BYTES, DeleteOutcome, ObjectInfo, UploadInfo
 from tierd.remote.versions import Version
-from tierd.remote.watchdog import Watchdog, waited
+from tierd.remote.watchdog import AGAIN_WITHIN, Watchdog, waited
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -78,7 +78,7 @@ class S3Store:
         self.client: S3Client = make_client(options)
         self.bucket = bucket
         self._clock = ServerClock(clock)
-        self._retrier = Retrier(policy or RetryPolicy(limit_ms=options.timeout_ms), clock)
+        self._retrier = Retrier(policy or RetryPolicy(limit_ms=AGAIN_WITHIN * options.timeout_ms), clock)
         self._watchdog = Watchdog(clock, options.timeout_ms)
         self._counting = threading.Lock()
         self._renewal = Renewal(files_of(options, os.environ), self.renew, clock=clock)
@@ -210,7 +210,7 @@ class S3Store:
     def _body(self, key: str, stream: Any, length: int) -> bytes:
         if self.limits.downloads_limited:
             return b"".join(_pieces(key, stream, length, self._watchdog, self.limits))
-        with self._watchdog.reading():
+        with self._watchdog.reading(length):
             body: bytes = stream.read()
         return body
 
@@ -333,7 +333,7 @@ class S3Store:
             self.requests[operation] += 1
         self._meter.sent(operation, key, size_of(params.get("Body")))
         try:
-            with self._watchdog.request(may_be_quiet=operation == _QUIET):
+            with self._watchdog.request(size_of(params.get("Body")), may_be_quiet=operation == _QUIET):
                 answer = getattr(client, operation)(Bucket=self.bucket, **params)
         except ClientError as error:
             self._clock.saw(http_headers(error.response).get("date"))
@@ -375,7 +375,7 @@ def _pieces(key: str, stream: Any, length: int, watchdog: Watchdog, limits: Limi
     while left:
         limits.download(min(most, left))
         try:
-            with watchdog.reading():
+            with watchdog.reading(min(most, left)):
                 piece: bytes = stream.read(min(most, left))
         except MAPPED as error:
             raise mapped(key, error) from error

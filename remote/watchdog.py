@@ -13,12 +13,16 @@ from dataclasses import dataclass, field
 
 from tierd.base.clock import Clock
 from tierd.base.errors import RemoteUnavailable
+from tierd.config.topic import MIB
 
 LEAST_BYTES = 64 * 1024
 """To be moved in QUIET time-outs; a request that needs fewer ends before that."""
 QUIET = 2
-LONGEST = 8
-"""Time-outs that one try may last: with all tries before it less than what `TiererOptions.settle_ms` counts on."""
+LONGEST = 7
+"""Time-outs that one try may last, and one more for each MiB: a slow line gets its parts through. Without a large body
+it is, with all tries before it (`AGAIN_WITHIN`), less than what `TiererOptions.settle_ms` counts on."""
+AGAIN_WITHIN = 2
+"""Time-outs after the first try in which another one may begin: one that was silent for a whole one has a second."""
 
 _LOOKS = 4
 """In a time-out."""
@@ -35,6 +39,8 @@ class Watched:
     begun_ms: int
     may_be_quiet: bool
     connection: socket.socket | None = None
+    size_bytes: int = 0
+    """Of its body, or of the piece."""
     since_ms: int = 0
     """When it had moved *moved* bytes; it has moved less than LEAST_BYTES since then."""
     moved: int = 0
@@ -54,7 +60,7 @@ _HERE = _Here()
 
 def why_hung(one: Watched, moved: int | None, now_ms: int, timeout_ms: int) -> str | None:
     """Why *one* is to be ended now, in words, or None. *moved*: bytes of its connection; None: nobody counts them."""
-    if now_ms - one.begun_ms > LONGEST * timeout_ms:
+    if now_ms - one.begun_ms > (LONGEST + one.size_bytes // MIB) * timeout_ms:
         return f"not done after {now_ms - one.begun_ms} ms"
     quiet_ms = now_ms - one.since_ms
     if moved is None or one.may_be_quiet or quiet_ms <= QUIET * timeout_ms:
@@ -74,25 +80,25 @@ class Watchdog:
     _closed: bool = False
 
     @contextmanager
-    def request(self, *, may_be_quiet: bool = False) -> Iterator[None]:
-        """A request of this thread. Raises RemoteUnavailable when it was ended because it hung.
+    def request(self, size_bytes: int, *, may_be_quiet: bool = False) -> Iterator[None]:
+        """A request of this thread, with a body of *size_bytes*. Raises RemoteUnavailable when it hung and was ended.
 
         *may_be_quiet*: the server may think for long, and send blanks meanwhile.
         """
         _HERE.connection = None
-        with self._one(may_be_quiet=may_be_quiet):
+        with self._one(size_bytes, may_be_quiet=may_be_quiet):
             yield
 
     @contextmanager
-    def reading(self) -> Iterator[None]:
-        """The same of a piece of the body that this thread's last request is answered with."""
-        with self._one(may_be_quiet=False):
+    def reading(self, size_bytes: int) -> Iterator[None]:
+        """The same of *size_bytes* of the body that this thread's last request is answered with."""
+        with self._one(size_bytes, may_be_quiet=False):
             yield
 
     @contextmanager
-    def _one(self, *, may_be_quiet: bool) -> Iterator[None]:
+    def _one(self, size_bytes: int, *, may_be_quiet: bool) -> Iterator[None]:
         now_ms = self.clock.monotonic_ms()
-        one = Watched(now_ms, may_be_quiet, _HERE.connection, now_ms, _moved(_HERE.connection) or 0)
+        one = Watched(now_ms, may_be_quiet, _HERE.connection, size_bytes, now_ms, _moved(_HERE.connection) or 0)
         _HERE.request = one
         self._add(one)
         try:

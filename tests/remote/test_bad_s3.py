@@ -45,7 +45,7 @@ def before(
 
 
 @contextmanager
-def store_of(endpoint: str, bucket: str, policy: RetryPolicy, timeout_ms: int) -> Iterator[S3Store]:
+def store_of(endpoint: str, bucket: str, policy: RetryPolicy | None, timeout_ms: int) -> Iterator[S3Store]:
     options = S3Options(
         endpoint=endpoint,
         region="us-east-1",
@@ -135,6 +135,15 @@ def test_a_probe_is_not_misled(weed_server: Weed, bucket: str, fault: Fault) -> 
     assert report.create_if_absent == right.create_if_absent
 
 
+@pytest.mark.s3
+def test_one_that_was_silent_for_a_whole_time_out_is_sent_again(weed_server: Weed, bucket: str) -> None:
+    """With the tries that a store has by itself."""
+    once = Plan(1, 1, most=1, weights={Fault.STALL: 1})
+    with bad_s3(weed_server.endpoint, once) as bad, store_of(bad.endpoint, bucket, None, 2_000) as store:
+        assert store.get("there", 0, 3) == BIG[:3]
+        assert store.requests["get_object"] > 1
+
+
 def test_when_a_request_hangs() -> None:
     one = Watched(begun_ms=1_000, may_be_quiet=False, since_ms=1_000, moved=10)
     quiet, longest = 1_000 + QUIET * TIMEOUT_MS, 1_000 + LONGEST * TIMEOUT_MS
@@ -144,6 +153,9 @@ def test_when_a_request_hangs() -> None:
     one.may_be_quiet = True
     assert why_hung(one, 12, longest, TIMEOUT_MS) is None
     assert why_hung(one, 12 + LEAST_BYTES, longest + 1, TIMEOUT_MS) is not None
+    one.size_bytes = 3 * 1024 * 1024
+    assert why_hung(one, 12 + LEAST_BYTES, longest + 1, TIMEOUT_MS) is None, "a large body takes its time"
+    assert why_hung(one, 12 + LEAST_BYTES, longest + 3 * TIMEOUT_MS + 1, TIMEOUT_MS) is not None
 
 
 def test_the_kernel_counts_what_moves() -> None:

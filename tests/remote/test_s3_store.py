@@ -162,7 +162,8 @@ class Breaking:
 def test_pieces_begin_again_when_a_body_breaks_off(store: Faulty, error: Exception | None) -> None:
     data = bytes(range(256)) * (3 * PIECE_BYTES // 256)
     put(store, "k", data)
-    plain, tries = store.client.get_object, []
+    plain: Callable[..., Any] = store.client.get_object
+    tries: list[int] = []
 
     def get_object(**params: Any) -> Any:
         answer = plain(**params)

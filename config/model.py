@@ -270,6 +270,15 @@ class Settings(Section):
             "says. Only above tierd.disk.reserve.bytes it comes in time.",
         ),
     ] = None
+    disk_slow_bytes: Annotated[
+        int | None,
+        Setting(
+            "tierd.disk.slow.bytes",
+            Number(0, unit=BYTES, none=0),
+            "Below this much free disk producers to that data directory are slowed as by a quota, by up to a second a "
+            "request at tierd.disk.reserve.bytes.",
+        ),
+    ] = None
     retention_check_ms: Annotated[
         int,
         Setting(

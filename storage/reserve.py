@@ -11,6 +11,15 @@ from tierd.base.disk import Disk
 from tierd.base.errors import DiskFull
 
 _LOOK_EVERY_MS = 1000
+_MORE = 8
+"""Little room is over once that part of the limit more is free: no to and fro at the border."""
+
+
+def is_scarce(free_bytes: int, limit_bytes: int | None, *, before: bool) -> bool:
+    """Whether there is too little room now; *before*: whether there was at the last look."""
+    if not limit_bytes:
+        return False
+    return free_bytes < limit_bytes + (limit_bytes // _MORE if before else 0)
 
 
 class DiskReserve:

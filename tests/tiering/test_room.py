@@ -7,9 +7,10 @@ import pytest
 
 from kit.clock import FakeClock
 from kit.tierer_bench import Bench, drive, who
+from tierd.storage.reserve import is_scarce
 from tierd.storage.view import SegmentView
 from tierd.tiering.question_calls import sentences
-from tierd.tiering.room import Room, is_scarce
+from tierd.tiering.room import Room
 
 LIMIT = 8000
 A, B = Path("/a"), Path("/b")

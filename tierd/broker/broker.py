@@ -63,6 +63,7 @@ class Broker:
                 Dispatch(parts.produce, parts.fetch, control, parts.counters, Listings(partitions)),
                 parts.quotas,
                 parts.counters,
+                parts.slow_disks,
             ),
             settings.listener,
             clock,

@@ -37,6 +37,7 @@ from tierd.broker.security.asking import Denied
 from tierd.broker.security.audit import Audit, AuditFile, AuditLog
 from tierd.broker.security.authorizer import Authorizer
 from tierd.broker.security.quotas import Quotas
+from tierd.broker.slow_disks import SlowDisks
 from tierd.broker.topics import Topics
 from tierd.broker.transactions.coordinator import Limits as TransactionLimits
 from tierd.broker.transactions.coordinator import Transactions
@@ -95,6 +96,7 @@ class Parts:
         self.transactions = self._transactions()
 
         self.behind: Behind[Late] = Behind(looker or InThread())
+        self.slow_disks = SlowDisks(partitions.homes, clock, settings.disk_slow_bytes, settings.disk_reserve_bytes)
         self.produce = self._produce()
 
     def _housekeeping(self) -> Housekeeping:
@@ -182,7 +184,7 @@ class Parts:
             self.commits,
             self.behind,
             verifier=self.transactions,
-            appended=self.housekeeping.appended,
+            appended=self.slow_disks.appended(self.housekeeping.appended),
             authorizer=self.authorizer,
         )
 

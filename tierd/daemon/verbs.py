@@ -40,8 +40,11 @@ class Verbs:
     async def _status(self, request: Request, progress: Progress) -> Answer:
         document = await status(self._broker.partitions, self._link)
         bucket = await conditions(self._link, archive=self._broker.settings.is_archive)
-        trouble = None if self._link is None else self._link.trouble
-        return Answer({**document, "trouble": trouble, "bucket": bucket})
+        slowed = self._broker.parts.slow_disks.slowed()
+        said = [f"{home.path} has little room: producers are slowed (tierd.disk.slow.bytes)" for home in slowed]
+        if self._link is not None and self._link.trouble is not None:
+            said.insert(0, self._link.trouble)
+        return Answer({**document, "trouble": "; ".join(said) or None, "bucket": bucket})
 
     async def _copy(self, request: Request, progress: Progress) -> Answer:
         link = self._tiered()

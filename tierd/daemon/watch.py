@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from tierd import __version__
 from tierd.base.errors import TierdError
 from tierd.broker.broker import Broker
+from tierd.broker.homes import Home
 from tierd.broker.problems import Kind, Problem, problems
 from tierd.broker.status import TIERER_WAIT_S, status
 from tierd.daemon.bucket_verbs import unless
@@ -36,8 +37,13 @@ class Watch:
             claim = "an archive, only read"
         elif self._link is not None and self._link.heart.paused:
             claim += ", copying is paused (tierd resume)"
+        if self._slowed():
+            claim += ", little room on disk: producers are slowed"
         connections = self._broker.server.connections
         return f"{self._partitions} partitions, {connections} connections, {claim}"
+
+    def _slowed(self) -> list[Home]:
+        return self._broker.parts.slow_disks.slowed()
 
     @property
     def _partitions(self) -> int:
@@ -59,6 +65,7 @@ class Watch:
             if (space := home.space()) is not None and space[1] < reserve
         ]
         degraded = [f"{home.path} is offline: {home.reason}" for home in homes if not home.online]
+        degraded += [f"{home.path} has little room: producers are slowed" for home in self._slowed()]
         degraded += [
             f"the certificate of listener {name} has expired"
             for name, expires_ms in self._broker.listeners.expiries_ms.items()
@@ -126,6 +133,8 @@ class Watch:
             label, space = (str(home.path),), home.space()
             yield Sample("tierd_directory_offline", int(not home.online), label)
             yield Sample("tierd_disk_free_bytes", None if space is None else space[1], label)
+            if (slow := self._broker.parts.slow_disks).on:
+                yield Sample("tierd_disk_pause_milliseconds", slow.pause_of(home), label)
         yield Sample("tierd_moves", len(list(self._broker.moves)))
 
     def _problem_samples(self) -> Iterator[Sample]:

@@ -7,20 +7,12 @@ from pathlib import Path
 
 from tierd.base.clock import Clock
 from tierd.config.topic import MIB
+from tierd.storage.reserve import is_scarce
 from tierd.storage.view import SegmentView
 
 log = logging.getLogger(__name__)
 
 _LOOK_MS = 1000
-_MORE = 8
-"""It is over once that part of the limit more is free: no to and fro at the border."""
-
-
-def is_scarce(free_bytes: int, limit_bytes: int | None, *, before: bool) -> bool:
-    """Whether there is too little room now; *before*: whether there was at the last look."""
-    if not limit_bytes:
-        return False
-    return free_bytes < limit_bytes + (limit_bytes // _MORE if before else 0)
 
 
 @dataclass(slots=True)

@@ -79,6 +79,9 @@ METRICS: tuple[MetricRule, ...] = (
     MetricRule("tierd_fetch_session_evictions", Kind.COUNTER, "Sessions that made room for others."),
     MetricRule("tierd_remote_read_failures", Kind.COUNTER, "Reads from the bucket that failed."),
     MetricRule("tierd_disk_free_bytes", Kind.GAUGE, "Free space of a data directory's file system.", ("directory",)),
+    MetricRule(
+        "tierd_disk_pause_milliseconds", Kind.GAUGE, "Pause after each Produce, for lack of room.", ("directory",)
+    ),
     MetricRule("tierd_directory_offline", Kind.GAUGE, "1 for a data directory whose disk has failed.", ("directory",)),
     MetricRule(
         "tierd_problems", Kind.GAUGE, "How many things are wrong, by kind; tierd status says what and where.", ("kind",)

@@ -21,6 +21,7 @@ from tierd.broker.security.mutations import STRICT_FROM
 from tierd.broker.security.quota_entities import Key
 from tierd.broker.security.quotas import Quotas
 from tierd.broker.sending import Reply
+from tierd.broker.slow_disks import SlowDisks
 from tierd.wire.api import ApiKey, has_flexible_header, is_flexible, is_served
 from tierd.wire.header import LENGTH_BYTES, RequestHeader, parse_request_header
 from tierd.wire.schema import shapes
@@ -38,13 +39,14 @@ _PERCENT_OF_A_SECOND: Final = 100.0
 class Throttle:
     """Stands before `Dispatch` (`connection.Serve`); costs one look where there are no quotas."""
 
-    def __init__(self, serve: Serve, quotas: Quotas, counters: Counters) -> None:
+    def __init__(self, serve: Serve, quotas: Quotas, counters: Counters, slow: SlowDisks) -> None:
         self._serve = serve
+        self._slow = slow
         self._quotas = quotas
         self._counters = counters
 
     def __call__(self, frame: memoryview, connection: Connection) -> Answer:
-        if not self._quotas.any:
+        if not self._quotas.any and not self._slow.on:
             return self._serve(frame, connection)
         header, position = parse_request_header(frame, connection.session)
         if (owed_ms := self._owed_ms(header, connection)) > 0:
@@ -56,6 +58,7 @@ class Throttle:
         begun = perf_counter()
         answer = self._serve(frame, connection)
         used.time_s = perf_counter() - begun
+        used.slow_ms = self._slow.due_ms()
         if answer is None or isinstance(answer, (bytes, list)):
             return self._answered(used, answer)
         return _Timed(answer, used, self._answered)
@@ -95,7 +98,7 @@ class Throttle:
         key, who = header.api_key, (header.session, header.client_id)
         pause_ms = 0
         if key == _PRODUCE:
-            pause_ms = self._quotas.used(Key.PRODUCED, used.received_bytes, *who)
+            pause_ms = max(used.slow_ms, self._quotas.used(Key.PRODUCED, used.received_bytes, *who))
         elif key == _FETCH and reply is not None:
             pause_ms = self._quotas.used(Key.FETCHED, _size_bytes(reply), *who)
         elif key in STRICT_FROM:
@@ -127,6 +130,8 @@ class _Used:
     received_bytes: int
     debt_ms: int
     time_s: float = 0.0
+    slow_ms: int = 0
+    """What the disks that it wrote to ask for."""
 
 
 class _Timed(Coroutine[Any, Any, Reply | None]):

@@ -188,3 +188,20 @@ def test_one_that_was_killed_goes_on(place: Place) -> None:
     assert (code, told["left"], committed()) == (0, [], 10)
     assert 10 - before - 1 <= told["segments"] <= 10 - before
     assert len(place.verified()) == 2
+
+
+def test_partitions_that_come_later_count_too(place: Place) -> None:
+    """No run of an import appends anything: what has an older epoch than its claim counts whenever it comes."""
+    place.take("codec-none-0", "idempotent-0")
+    place.cut("idempotent-0", place.segments("idempotent-0")[3:])
+    assert place().code == 0
+    assert place("--topic", "codec-none").code == 0
+    shutil.rmtree(place.source / "idempotent-0")
+    place.take("idempotent-0")
+    shutil.copytree(place.source / "codec-none-0", place.source / "codec-none-1")
+    assert place().code == 0
+    assert place.verified() == [
+        "codec-none-0: OK: offsets 0 to 349",
+        "codec-none-1: OK: offsets 0 to 349",
+        "idempotent-0: OK: offsets 0 to 359",
+    ]

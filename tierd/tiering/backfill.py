@@ -1,7 +1,7 @@
 """Copies what lies in directories that nobody here writes to: a tierer without a broker, for as long as that takes.
 
-Planner, copier, claim, catalog and documents are those of a daemon. Its run says of every partition that it appends
-nothing there, so that what their writer adds later counts, too.
+Planner, copier, claim, catalog and documents are those of a daemon. Its claim names no topic: it appends nothing, and
+what the logs' writer adds later counts, too.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -69,7 +69,7 @@ async def backfill(
                 identity=identity,
                 recover=False,
                 claimed=None,
-                offline=tuple(view.id for view in views),
+                only_copies=True,
             )
         )
         result = await tierer.verbs.copy(wait=True, timeout_ms=None, report=report)

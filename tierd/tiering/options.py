@@ -90,6 +90,9 @@ class OpenRequest:
     """Partitions whose directory cannot be used in this run: nothing is appended to them."""
     lost_host: bool = False
     """There is no local log: all that is known of this archive lies in the bucket, which has to answer."""
+    only_copies: bool = False
+    """This run appends nothing anywhere, for the logs are somebody else's: its claim says of no partition where it
+    begins, so that records of older epochs count also where they come later."""
     if_silent: bool = False
     """Taken over only from somebody who has not written there lately."""
 

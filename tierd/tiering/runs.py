@@ -113,6 +113,8 @@ also those that nobody has seen, when it is back."""
 def _first_appends(
     catalog: Catalog, request: OpenRequest, outside: Collection[PartitionId] = ()
 ) -> tuple[TopicStart, ...]:
+    if request.only_copies:
+        return ()
     topics: dict[Uuid, str] = {state.topic_id: state.topic for state in request.topics if state.deleted_ms is None}
     firsts: dict[PartitionId, int] = {}
     for row in catalog.partitions():

@@ -18,6 +18,7 @@ from tierd.remote.crc import crc32c
 from tierd.remote.limits import Limits, Rate, Urgency, now_urgent, urgent
 from tierd.remote.open import open_store
 from tierd.remote.store import ObjectStore
+from tierd.remote.watchdog import _HERE, LONGEST, Watchdog, Watched, waited, why_hung
 from tierd.remote.watched import Calls
 from tierd.storage.disk import PosixDisk
 
@@ -194,3 +195,18 @@ def test_a_call_that_waits_for_a_limit_is_not_one_that_the_bucket_leaves_unanswe
         calls.went_on(1)
         clock.advance(7)
         assert (calls.silent_ms, calls.oldest_ms) == (7, 7)
+
+
+def test_a_pause_for_a_limit_is_not_the_time_of_the_request_that_is_watched() -> None:
+    clock = FakeClock()
+    dog = Watchdog(clock, 1000)
+    one = Watched(clock.monotonic_ms(), may_be_quiet=False)
+    with dog.request():
+        assert why_hung(one, 0, LONGEST * 1000 + 1, 1000) is not None
+        before = _HERE.request
+        assert before is not None
+        begun_ms, since_ms = before.begun_ms, before.since_ms
+        waited(500)
+        assert (before.begun_ms - begun_ms, before.since_ms - since_ms) == (500, 500)
+    waited(500)  # of no request: nothing to tell
+    dog.close()

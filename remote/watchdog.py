@@ -18,11 +18,11 @@ from tierd.config.topic import MIB
 LEAST_BYTES = 64 * 1024
 """To be moved in QUIET time-outs; a request that needs fewer ends before that."""
 QUIET = 2
-LONGEST = 7
+LONGEST = 6
 """Time-outs that one try may last, and one more for each MiB: a slow line gets its parts through. Without a large body
 it is, with all tries before it (`AGAIN_WITHIN`), less than what `TiererOptions.settle_ms` counts on."""
-AGAIN_WITHIN = 2
-"""Time-outs after the first try in which another one may begin: one that was silent for a whole one has a second."""
+AGAIN_WITHIN = 3
+"""Time-outs after the first try in which another one may begin: one that hangs until it is ended has a second."""
 
 _LOOKS = 4
 """In a time-out."""

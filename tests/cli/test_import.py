@@ -17,7 +17,9 @@ from kit.golden import golden
 from kit.tiers import bases, head, until
 from kit.traffic import consume_confluent
 from tierd.base.ids import TopicPartition
+from tierd.storage.batch import encode_batch
 from tierd.storage.checkpoints import encode_checkpoint
+from tierd.storage.records import Record
 
 TOPICS = ("codec-none-0", "delrec-0", "txn-0")
 CHECKPOINTS = ("log-start-offset-checkpoint", "recovery-point-offset-checkpoint")
@@ -205,3 +207,23 @@ def test_partitions_that_come_later_count_too(place: Place) -> None:
         "codec-none-1: OK: offsets 0 to 349",
         "idempotent-0: OK: offsets 0 to 359",
     ]
+
+
+def test_active_segments_of_a_kafka_that_was_stopped_for_good(place: Place) -> None:
+    place.take(*TOPICS, "multi-1")
+    ended = place("--active")
+    assert (ended.code, place.bucket.exists()) == (4, False)
+    place.take(*CHECKPOINTS, ".kafka_cleanshutdown")
+    before = tree(place.source)
+    assert place("--active").code == 0
+    assert tree(place.source) == before
+    ends = {name: line.rpartition(" ")[2] for line in place.verified() for name in [line.partition(":")[0]]}
+    assert set(ends) == {"codec-none-0", "delrec-0", "multi-1", "txn-0"}
+    assert ends["txn-0"] == "383"
+    with place.segments("multi-1")[0].open("ab") as log:
+        log.write(encode_batch([Record(int(ends["multi-1"]) + 1, 1, None, b"more")]))
+    code, told = place.told("--active", "--topic", "multi")
+    assert (code, [one["reason"] for one in told["left"]]) == (
+        1,
+        ["segment 0 has grown since it was imported as an active one"],
+    )

@@ -47,6 +47,7 @@ _EXITS |= dict.fromkeys((Outcome.UNAVAILABLE, Outcome.LOST), Exit.BUCKET_SILENT)
 @click.option(
     "--topic", "topics", metavar="PATTERN", multiple=True, help="Only such topics (orders-*); may be repeated."
 )
+@click.option("--active", is_flag=True, help="Active segments, too, of a Kafka that was stopped cleanly, for good.")
 @click.option("-c", "--config", metavar="FILE", type=_PATH, help="tierd.toml.")
 @click.option("--set", "sets", metavar="KEY=VALUE", multiple=True, help="Any setting; may be repeated.")
 @dry_run_option
@@ -56,6 +57,7 @@ def import_logs(
     remote: str,
     state: Path,
     topics: tuple[str, ...],
+    active: bool,
     config: Path | None,
     sets: tuple[str, ...],
     dry_run: bool,
@@ -75,7 +77,7 @@ def import_logs(
         raise StartRefused(f"{settings.state_dir} is a tierd's state directory: say another --state")
     directories = tuple(one.absolute() for one in sources)
     if dry_run:
-        return _dry_run(settings, directories, topics, as_json=as_json)
+        return _dry_run(settings, directories, topics, active=active, as_json=as_json)
     with _alone(settings.state_dir), verb_progress("import") as show:
 
         def report(now: VerbProgress) -> None:
@@ -83,7 +85,7 @@ def import_logs(
 
         catalog = Catalog.open(settings.state_dir / CATALOG)
         try:
-            views, left = look(directories, topics, _layers(settings), catalog)
+            views, left = look(directories, topics, _layers(settings), catalog, active=active)
         except BaseException:
             catalog.close()
             raise
@@ -138,12 +140,14 @@ async def _import(settings: Settings, catalog: Catalog, views: Sequence[Partitio
     return await backfill(options, clock, disk, replace(bucket, ring=ring), catalog, views, who, report)
 
 
-def _dry_run(settings: Settings, directories: Sequence[Path], topics: Sequence[str], *, as_json: bool) -> int:
+def _dry_run(
+    settings: Settings, directories: Sequence[Path], topics: Sequence[str], *, active: bool, as_json: bool
+) -> int:
     """By what the state directory knows; the bucket is not asked."""
     path = settings.state_dir / CATALOG
     catalog = Catalog.open(path) if path.exists() else None
     try:
-        views, left = look(directories, topics, _layers(settings), catalog)
+        views, left = look(directories, topics, _layers(settings), catalog, active=active)
         planned = {view.name: _planned(view, catalog) for view in views}
     finally:
         if catalog is not None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from tierd.base.errors import CorruptFile, Usage
+from tierd.base.errors import CorruptFile, StartRefused, Usage
 from tierd.base.ids import PartitionId, TopicPartition
 from tierd.cli.offline import Local, log_end_of, partitions_of
 from tierd.cli.offline_views import remote_only, with_local
@@ -15,6 +15,7 @@ from tierd.storage.checkpoints import parse_checkpoint
 from tierd.storage.snapshot import parse_snapshot
 from tierd.storage.view import PartitionView
 from tierd.tiering.catalog import Catalog
+from tierd.tiering.plan import rolled
 from tierd.tiering.snapshots import snapshot_at
 
 
@@ -29,11 +30,17 @@ class Left:
 
 
 def look(
-    directories: Sequence[Path], patterns: Sequence[str], layers: TopicDefaults, catalog: Catalog | None
+    directories: Sequence[Path],
+    patterns: Sequence[str],
+    layers: TopicDefaults,
+    catalog: Catalog | None,
+    *,
+    active: bool = False,
 ) -> tuple[list[PartitionView], list[Left]]:
     """Partitions of the topics that match one of the *patterns*, or of all, and what is left out of them.
 
-    Raises Usage when a partition is in two directories, or nothing matches; OSError.
+    With *active* the last segment of each counts as closed, too: nobody writes there any more. Raises StartRefused
+    where that is not sure, Usage when a partition is in two directories, or nothing matches; OSError.
     """
     views: list[PartitionView] = []
     left: list[Left] = []
@@ -42,6 +49,8 @@ def look(
         partitions, error = partitions_of(directory)
         if error is not None:
             raise error
+        if active and not (directory / names.CLEAN_SHUTDOWN).exists():
+            raise StartRefused(f"{directory}: no Kafka has been stopped cleanly there: its active segments may change")
         flushed = _recovery_points(directory)
         for name, local in partitions.items():
             if name.topic in LOCAL_ONLY_TOPICS or not _matches(name.topic, patterns):
@@ -49,7 +58,7 @@ def look(
             if name in seen:
                 raise Usage(f"{name} is in {seen[name]} and in {directory}: name the one that counts")
             seen[name] = directory
-            view, why = _view(name, local, layers, catalog, flushed.get(name))
+            view, why = _view(name, local, layers, catalog, flushed.get(name), active=active)
             views += [] if view is None else [view]
             left += [] if why is None else [why]
     if not seen:
@@ -70,7 +79,13 @@ def _recovery_points(directory: Path) -> dict[TopicPartition, int]:
 
 
 def _view(
-    name: TopicPartition, local: Local, layers: TopicDefaults, catalog: Catalog | None, flushed: int | None
+    name: TopicPartition,
+    local: Local,
+    layers: TopicDefaults,
+    catalog: Catalog | None,
+    flushed: int | None,
+    *,
+    active: bool,
 ) -> tuple[PartitionView | None, Left | None]:
     if local.topic_id is None:
         return None, Left(name, "its directory has no partition.metadata that says the topic's id")
@@ -85,6 +100,11 @@ def _view(
     log_start = (row.log_start or 0) if row is not None and copied_to is not None else max(local.log_start or 0, first)
     settings = layers.resolve(name.topic, {}, adopted=True)
     view = with_local(remote_only(part, name, settings, log_start=log_start, log_end=log_end), local)
+    if active:
+        view = rolled(view, view.active_append_ms or 0)
+    torn = next((one for one in view.closed if one.base < (copied_to or 0) < one.next_base), None)
+    if torn is not None:
+        return None, Left(name, f"segment {torn.base} has grown since it was imported as an active one")
     safe = [one for one in view.closed if flushed is None or one.next_base <= flushed]
     why = None
     if len(safe) < len(view.closed):

@@ -29,10 +29,11 @@ def test_what_tierd_deleted_goes_for_good_and_what_somebody_else_did_stays(tmp_p
         bench = Bench(tmp_path, MemoryStore(clock), clock)
         bench.tierer.state.bucket = there.bucket
         bench.tierer.state.options = replace(bench.options, age_guard_ms=0)
-        view = bench.adopt("codec-none-0", replace(SETTINGS, retention_bytes=10_000, tierd_delete_delay_ms=0))
+        view = bench.adopt("codec-none-0", replace(SETTINGS, tierd_delete_delay_ms=0))
         try:
             await bench.open(who())
             await bench.copy()
+            bench.local.set(view.id, settings=replace(view.settings, retention_bytes=10_000))
             await bench.tierer.retention.tick()
             await bench.tierer.retention.delete_tick()
             rows = bench.catalog.segments(view.id, CopyState.COPY_FINISHED)

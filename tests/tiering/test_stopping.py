@@ -8,7 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from kit.tierer_bench import Bench, drive, who
+from kit.clock import FakeClock
+from kit.tierer_bench import KEYS, Bench, drive, who
+from tierd.base.ids import PartitionId
+from tierd.remote.heads import read_head
+from tierd.remote.memory import MemoryStore
+from tierd.remote.topics import read_topic
+from tierd.tiering.options import TopicState
 
 
 def test_a_job_that_waits_for_the_bucket_is_left_without_a_word(
@@ -31,3 +37,27 @@ def test_a_job_that_waits_for_the_bucket_is_left_without_a_word(
     with caplog.at_level(logging.INFO):
         drive(tmp_path, work)
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING], caplog.text
+
+
+def test_what_the_bucket_should_know_is_written_at_a_stop(tmp_path: Path) -> None:
+    clock = FakeClock()
+    store = MemoryStore(clock)
+
+    async def run() -> PartitionId:
+        bench = Bench(tmp_path, store, clock)
+        view = bench.adopt("codec-none-0")
+        topic = TopicState(topic="codec-none", topic_id=view.id.topic_id, partitions=1, config={}, created_ms=1)
+        await bench.open(who(), topics=(topic,))
+        await bench.copy()
+        assert not heads(store)
+        await bench.close()
+        return view.id
+
+    part = asyncio.run(run())
+    (head,) = heads(store)
+    assert read_head(store, KEYS, "codec-none", part.topic_id, 0) is not None
+    assert read_topic(store, KEYS, "codec-none", part.topic_id) is not None, head
+
+
+def heads(store: MemoryStore) -> list[str]:
+    return [info.key for info in store.list(KEYS.partitions_folder)]

@@ -25,6 +25,7 @@ from tierd.tiering.state import TierState
 log = logging.getLogger(__name__)
 
 
+_LAST_WORDS_S = 2
 _WHY_IS_LOST = "accepted; the head that said why did not parse"
 
 
@@ -52,12 +53,24 @@ class Publisher:
             await self._topics(topics)
             await self.heads(heads)
 
+    async def last_words(self) -> None:
+        """At a stop: what is behind, as far as the bucket takes it at once. The next start would write it, too."""
+        try:
+            async with asyncio.timeout(_LAST_WORDS_S):
+                await self.tick()
+        except (TimeoutError, DiskFull):
+            log.info("some heads or topic files are behind when tierd stops")
+
     async def heads(self, parts: Sequence[PartitionId]) -> bool:
         """True when all of *parts* are written. The caller has just asked `owned`."""
-        written = [await self._head_written(part) for part in parts]
-        if any(written):
-            with suppress(DiskFull):  # the next start looks longer then
-                self._state.catalog.put(HEADS_MS, str(self._state.now_ms()))
+        written: list[bool] = []
+        try:
+            for part in parts:
+                written.append(await self._head_written(part))
+        finally:
+            if any(written):
+                with suppress(DiskFull):  # the next start looks longer then
+                    self._state.catalog.put(HEADS_MS, str(self._state.now_ms()))
         return all(written)
 
     async def accept(self, part: PartitionId, gaps: Sequence[Gap]) -> bool:

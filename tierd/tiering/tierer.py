@@ -373,6 +373,7 @@ class Tierer:
     # --- stop --------------------------------------------------------------------------------------------------------
     async def close(self) -> None:
         """Give up uploads (their rows name what lies in the bucket) and let the store and the catalog go."""
+        await self.publisher.last_words()
         self.state.stopping = True
         if self._scheduler is not None:
             self._scheduler.shutdown(wait=False)

@@ -61,6 +61,9 @@ def test_it_is_json_on_request_and_nothing_without_dry_run(capsys: pytest.Captur
     ended = tierd(capsys, "retention", "--state", tmp_path / "s")
     assert (ended.code, ended.out) == (2, "")
     assert "say --dry-run" in ended.err
+    ended = tierd(capsys, "retention", "--dry-run", "--state", tmp_path / "s", "--within", "-1d")
+    assert (ended.code, ended.out) == (2, "")
+    assert "is in the past" in ended.err
 
 
 def test_a_bucket_that_no_tierd_wrote_has_no_limits(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -58,6 +58,8 @@ def test_a_copy_that_hangs_is_told_from_one_that_goes_on() -> None:
     assert active is not None
     assert (active.start, active.stop, active.bytes) == (20, 21, 1)
     assert why_uncopied(made, None, ()) is None
+    paused = why_uncopied(view(active_bytes=0), Waiting("paused", "x"), ())
+    assert paused == Why(reason="paused", detail="x"), "no offsets are named where there are none"
 
 
 def test_why_it_is_still_in_the_bucket(tmp_path: Path) -> None:

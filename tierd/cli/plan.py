@@ -33,7 +33,7 @@ _BESIDE = (names.Suffix.INDEX, names.Suffix.TIME_INDEX, names.Suffix.TXN_INDEX, 
 )
 @click.option("-c", "--config", metavar="FILE", type=click.Path(path_type=Path), help="tierd.toml.")
 @click.option("--set", "sets", metavar="KEY=VALUE", multiple=True, help="Any setting; may be repeated.")
-@click.option("--rate", metavar="SIZE", type=Bytes(), default=100 * MIB, help="Bytes uploaded a second; 100MiB.")
+@click.option("--rate", metavar="SIZE", type=Bytes(1), default=100 * MIB, help="Bytes uploaded a second; 100MiB.")
 @click.option("--per-day", metavar="SIZE", type=Bytes(), help="Bytes appended a day; by default as it was.")
 @click.option("--read-per-day", metavar="SIZE", type=Bytes(), default=0, help="Bytes read from the bucket a day; 0.")
 @json_option
@@ -55,7 +55,7 @@ def plan(
     found = list(_found(settings))
     if not found:
         raise Usage(f"{', '.join(map(str, settings.data_dirs)) or 'nowhere'}: there is no partition to copy")
-    assumed = Assumed(rate_bytes_s=max(rate, 1), bytes_per_day=per_day, read_per_day=read_per_day)
+    assumed = Assumed(rate_bytes_s=rate, bytes_per_day=per_day, read_per_day=read_per_day)
     document = forecast(settings.prices, settings.remote, found, assumed)
     if as_json:
         print_json(document)

@@ -32,9 +32,12 @@ class Duration(click.ParamType[int]):
         if isinstance(value, int):
             return value
         try:
-            return parse_ms(value)
+            found = parse_ms(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
+        if found < 0:
+            self.fail(f"{value} is in the past", param, ctx)
+        return found
 
 
 @click.command("retention")

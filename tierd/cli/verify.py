@@ -50,15 +50,21 @@ class Percent(click.ParamType[float]):
 
 
 class Bytes(click.ParamType[int]):
-    """`10GiB` or a number of bytes."""
+    """`10GiB` or a number of bytes, *least* or more."""
 
     name = "bytes"
 
+    def __init__(self, least: int = 0) -> None:
+        self._least = least
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         try:
-            return parse_bytes(str(value))
+            size = parse_bytes(str(value))
         except ValueError as error:
             self.fail(str(error), param, ctx)
+        if size < self._least:
+            self.fail(f"{value} is less than {self._least}", param, ctx)
+        return size
 
 
 @click.command("verify")
@@ -70,7 +76,7 @@ class Bytes(click.ParamType[int]):
 @click.option("--deep", is_flag=True, help="Read every byte: each batch's CRC, the indexes against the log.")
 @click.option("--sample", metavar="N%", type=Percent(), default="100", help="Look into N% of the segments only.")
 @click.option("--budget-requests", metavar="N", type=click.IntRange(min=1), help="Stop before more requests.")
-@click.option("--budget-bytes", metavar="N", type=Bytes(), help="Stop before more bytes, such as 10GiB.")
+@click.option("--budget-bytes", metavar="N", type=Bytes(1), help="Stop before more bytes, such as 10GiB.")
 @click.option("--resume", metavar="FILE", type=click.Path(path_type=Path), help="Keep here how far it has come.")
 @click.option("--heal", is_flag=True, help="Let the daemon copy again what is damaged, where its disk has it.")
 @click.option("--anew", is_flag=True, help="Begin again, though the last one is not finished.")

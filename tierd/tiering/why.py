@@ -40,6 +40,8 @@ def why_uncopied(view: PartitionView, waiting: Waiting | None, uncopied: Sequenc
         return None
     if uncopied:
         return _about(uncopied[0], waiting.reason, waiting.detail)
+    if not view.active_bytes:
+        return Why(reason=waiting.reason, detail=waiting.detail)
     return Why(
         reason=waiting.reason,
         detail=waiting.detail,

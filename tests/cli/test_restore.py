@@ -72,6 +72,9 @@ def test_a_dry_run_makes_nothing(verb: Verb) -> None:
 def test_what_is_lost_is_exit_code_1(verb: Verb) -> None:
     lost = sorted(verb.bucket.glob("plain-*/0/*.log"))[1]
     lost.unlink()
+    assert verb("--dry-run").err.splitlines() == ["plain-0: the bucket lacks offsets 60 to 119"]
+    planned = {row["topic"]: row["missing"] for row in json.loads(verb("--dry-run", "--json").out)["partitions"]}
+    assert planned == {"plain": [[60, 120]], "txn": []}
     ended = verb("--json")
     assert ended.code == 1
     rows = {row["topic"]: row for row in json.loads(ended.out)["partitions"]}

@@ -209,6 +209,7 @@ def _planned(one: PartitionPlan) -> dict[str, Any]:
         "torn": one.torn,
         "segments": len(one.segments),
         "bytes": one.size_bytes,
+        "missing": one.missing,
     }
 
 
@@ -226,6 +227,8 @@ def _show_plan(plan: Plan, groups: Clamped | None, *, as_json: bool) -> None:
         why = ", a transaction would be torn" if one.torn else ""
         cut = f"; the bucket's ends at {one.source_end}{why}" if one.is_cut else ""
         click.echo(f"{one.name}: offsets {one.log_start} to {one.log_end} (exclusive), {what}{cut}")
+        for start, stop in one.missing:
+            click.echo(f"{one.name}: the bucket lacks offsets {start} to {stop - 1}", err=True)
     click.echo(f"would be restored: {_total(plan, groups)}")
 
 

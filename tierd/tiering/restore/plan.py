@@ -50,6 +50,12 @@ class PartitionPlan:
         """Of what comes out of the bucket, as it lies on a disk."""
         return sum(one.size_bytes + one.segment.indexes_bytes for one in self.pieces)
 
+    @property
+    def missing(self) -> tuple[tuple[int, int], ...]:
+        """Offsets [start, stop) below the last segment that none has."""
+        ends = (self.log_start, *(one.stop for one in self.pieces))
+        return tuple((end, one.base) for end, one in zip(ends, self.pieces, strict=False) if end < one.base)
+
     def cut_at(self, offset: int, position: int | None, *, torn: bool) -> "PartitionPlan":
         """Without what lies at or above *offset*, which is at *position* of the segment that it falls into."""
         end = max(offset, self.log_start)

@@ -70,7 +70,7 @@ def import_logs(
     earlier one has ended, however it did. The bucket belongs to the state directory then: one that somebody else has
     claimed is refused.
 
-    Exit code 3 when something is left, 1 when a partition cannot be imported; the others are.
+    Exit code 3 when more than active ones is left, 1 when a partition cannot be imported; the others are.
     """
     settings = load(Options(config=config, state=state, remote=remote, sets=sets))
     if (settings.state_dir / REGISTRY).exists():

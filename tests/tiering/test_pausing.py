@@ -1,5 +1,7 @@
 """Copying that is paused: nothing goes to the bucket, also after a restart, until it is resumed; then all does."""
 
+import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +57,18 @@ def test_a_dry_run_changes_nothing_and_a_second_pause_keeps_the_first(tmp_path: 
         assert (await bench.tierer.pause(later, dry=False)).after == PAUSE
         assert (await bench.tierer.pause(None, dry=True)).after is None
         assert read_pause(tmp_path / "state" / PAUSED) == PAUSE
+
+    drive(tmp_path, work)
+
+
+def test_pauses_and_resumes_at_once_leave_file_and_memory_agreed(tmp_path: Path) -> None:
+    async def work(bench: Bench) -> None:
+        await bench.open(who())
+        for last in (PAUSE, None):
+            asked = [None if number % 3 else replace(PAUSE, since_ms=number) for number in range(30)]
+            await asyncio.gather(*(bench.tierer.pause(one, dry=False) for one in [*asked, last]))
+            assert bench.tierer.state.paused == read_pause(tmp_path / "state" / PAUSED)
+            assert (bench.tierer.state.paused is None) is (last is None)
 
     drive(tmp_path, work)
 

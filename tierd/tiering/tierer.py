@@ -98,6 +98,7 @@ class Tierer:
         self.check = Check(self.state, disk, self.look_into)
         self._claiming: Claiming | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._pausing = asyncio.Lock()
         self._scheduler: AsyncIOScheduler | None = None
 
     # --- start -------------------------------------------------------------------------------------------------------
@@ -329,13 +330,14 @@ class Tierer:
         tiered = [part for part, view in state.views.items() if view.settings.remote_storage_enable]
         waiting = [one for part in tiered for one in self.copying.uncopied(part)]
         size_bytes, under_way = sum(one.size_bytes for one in waiting), self.copying.under_way
-        before = state.paused
-        after = before if before is not None and pause is not None else pause
-        if not dry and after != before:
-            path = state.options.state_dir / PAUSED
-            await state.blocking(lambda: keep_pause(path, after, self._disk))
-            state.paused = after
-            self.copying.wake_all()
+        async with self._pausing:  # what is decided, written and remembered is the same, whoever else asks meanwhile
+            before = state.paused
+            after = before if before is not None and pause is not None else pause
+            if not dry and after != before:
+                path = state.options.state_dir / PAUSED
+                await state.blocking(lambda: keep_pause(path, after, self._disk))
+                state.paused = after
+                self.copying.wake_all()
         return Paused(before=before, after=after, segments=len(waiting), bytes=size_bytes, under_way=under_way)
 
     # --- questions ---------------------------------------------------------------------------------------------------
@@ -372,7 +374,9 @@ class Tierer:
 
     # --- stop --------------------------------------------------------------------------------------------------------
     async def close(self) -> None:
-        """Give up uploads (their rows name what lies in the bucket) and let the store and the catalog go."""
+        """Give up uploads (their rows name what lies in the bucket) and let the store and the catalog go. Once is enough."""
+        if self.state.stopping:
+            return
         await self.publisher.last_words()
         self.state.stopping = True
         if self._scheduler is not None:

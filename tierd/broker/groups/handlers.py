@@ -151,7 +151,7 @@ class GroupHandlers:
         self._coordinator.act(shard, group, group.join(ask, self._coordinator.now_ms()))
         answer = await self._decided(shard, group, ticket)
         if answer.error not in (ErrorCode.NONE, ErrorCode.MEMBER_ID_REQUIRED):
-            self._coordinator.recount(group)
+            self._recount(shard, group)
         return answer
 
     def _asked(self, header: RequestHeader, request: Any, ticket: "asyncio.Future[JoinAnswer]") -> Join:
@@ -179,9 +179,13 @@ class GroupHandlers:
             now_ms = self._coordinator.now_ms()
             group.abandon(ticket, now_ms)
             self._coordinator.act(shard, group, group.tick(now_ms))
-            if shard.groups.get(group.id) is group:
-                self._coordinator.recount(group)
+            self._recount(shard, group)
             raise
+
+    def _recount(self, shard: Shard, group: Group) -> None:
+        """Unless the group is gone, and with it what was put down to it."""
+        if shard.groups.get(group.id) is group:
+            self._coordinator.recount(group)
 
     async def _find(self, group_id: str) -> _Found:
         """The group, or why there is none."""
@@ -251,7 +255,7 @@ class GroupHandlers:
             leaving = [(member.member_id, member.group_instance_id) for member in request.members]
         errors = [self._leave(found, request.group_id, *member) async for member in in_turns(leaving, _A_TURN)]
         if isinstance(found, tuple):
-            self._coordinator.recount(found[1])
+            self._recount(*found)
         if header.version < 3:
             return {"error_code": errors[0]}
         members = [

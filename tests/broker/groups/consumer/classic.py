@@ -28,9 +28,13 @@ class ClassicConsumer:
     async def ask_to_join(self, **fields: Any) -> Any:
         if self.eager:
             self.reads = {}
-        said = subscription(*self.topics, owned=self.reads)
-        fields = {"protocols": [{"name": self.protocol, "metadata": said}], "session_timeout": ms(10_000), **fields}
-        return await self.rig.ask(ApiKey.JOIN_GROUP, 9, join(9, self.id, **(self.more | fields)))
+        return await self.rig.ask(ApiKey.JOIN_GROUP, 9, join(9, self.id, **self.said(**fields)))
+
+    def said(self, **fields: Any) -> dict[str, Any]:
+        """What it says in a join."""
+        metadata = subscription(*self.topics, owned=self.reads)
+        usual = {"protocols": [{"name": self.protocol, "metadata": metadata}], "session_timeout": ms(10_000)}
+        return self.more | usual | fields
 
     async def join(self) -> Any:
         """All of it, until it reads."""

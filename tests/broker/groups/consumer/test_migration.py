@@ -5,10 +5,11 @@ from typing import Any
 import pytest
 
 from broker.groups.rig import Rig, commit, error_of_commit, fetched, join, run
+from tierd.broker.groups.embedded import encode_assignment
 from tierd.wire.api import ApiKey
 from tierd.wire.errors import ErrorCode
 
-from .classic import ClassicConsumer
+from .classic import ClassicConsumer, subscription
 from .member import Consumer, shown
 
 BEHIND = ErrorCode.REBALANCE_IN_PROGRESS
@@ -218,5 +219,106 @@ def test_a_join_that_waits_is_told_to_come_again() -> None:
         await rig.pass_time(0)
         rig.close()
         waits.cancel()
+
+    run(scenario())
+
+
+def test_what_waited_in_the_classic_group_is_counted_no_more() -> None:
+    async def scenario() -> None:
+        rig = Rig()
+        await ClassicConsumer(rig, "t1").join()
+        waits = []
+        for _ in range(3):
+            one = ClassicConsumer(rig, "t1")
+            one.id = (await one.ask_to_join()).member_id
+            said = [{"name": "range", "metadata": subscription("t1", owned={}) + bytes(5_000)}]
+            waits.append(rig.start(ApiKey.JOIN_GROUP, 9, join(9, one.id, protocols=said)))
+            await rig.pass_time(0)
+        await Consumer(rig, "new", "t1").beat()
+        assert {int((await one).error_code) for one in waits} == {int(BEHIND)}
+        (group,) = (await rig.coordinator.shard("g")).consumers.values()
+        assert rig.coordinator.held_bytes == group.held_bytes()
+        rig.close()
+
+    run(scenario())
+
+
+def test_a_fenced_static_member_does_not_take_its_place_back() -> None:
+    async def scenario() -> None:
+        rig = Rig()
+        old, new = ClassicConsumer(rig, "t1", group_instance_id="i"), Consumer(rig, "new", "t1")
+        await old.join()
+        await new.beat()
+        again = ClassicConsumer(rig, "t1", group_instance_id="i")
+        assert (await again.ask_to_join()).error_code == ErrorCode.NONE
+        assert (await old.ask_to_join()).error_code == ErrorCode.FENCED_INSTANCE_ID
+        old.id = "nobody"
+        old.more = {"group_instance_id": "another"}
+        assert (await old.ask_to_join()).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+        rig.close()
+
+    run(scenario())
+
+
+def test_a_static_member_that_comes_back_hears_the_protocol_of_the_group() -> None:
+    async def scenario() -> None:
+        rig = Rig()
+        said = subscription("t1", owned={})
+        both = [{"name": "range", "metadata": said}, {"name": "coop", "metadata": said}]
+        old, new = ClassicConsumer(rig, "t1"), Consumer(rig, "new", "t1", instance_id="i")
+        old.id = (await old.ask_to_join(protocols=both)).member_id
+        old.generation = (await old.ask_to_join(protocols=both)).generation_id
+        everything = [("t1", n) for n in range(3)]
+        await old.sync({old.id: encode_assignment(1, everything)})
+        for _ in range(4):
+            await new.beat()
+            if await old.heartbeat():
+                old.generation = (await old.ask_to_join(protocols=both)).generation_id
+                await old.sync()
+        back = ClassicConsumer(rig, "t1", group_instance_id="i")
+        answer = await back.ask_to_join(protocols=both[::-1])
+        back.id, back.generation = answer.member_id, answer.generation_id
+        assert await back.sync(protocol_name=answer.protocol_name) == ErrorCode.NONE
+        assert await old.heartbeat() == ErrorCode.NONE
+        assert all_once(old, back)
+        rig.close()
+
+    run(scenario())
+
+
+def test_members_that_do_not_fit_one_record_stay_in_a_group_of_the_newer_protocol() -> None:
+    async def scenario() -> None:
+        rig = Rig()
+        one, new = ClassicConsumer(rig, "t1"), Consumer(rig, "new", "t1")
+        await one.join()
+        await new.beat()
+        rig.log.max_batch_bytes = 8_000
+        for _ in range(3):
+            more = ClassicConsumer(rig, "t1")
+            said = [{"name": "range", "metadata": subscription("t1", owned={}) + bytes(3_000)}]
+            more.id = (await more.ask_to_join(protocols=said)).member_id
+            assert (await more.ask_to_join(protocols=said)).error_code == ErrorCode.NONE
+        assert await new.error(member_epoch=-1) == ErrorCode.NONE
+        assert len((await shown(rig)).members) == 4
+        await rig.pass_time(11_000)  # and their sessions end as ever
+        assert (await shown(rig)).members == ()
+        rig.close()
+
+    run(scenario())
+
+
+def test_a_static_member_that_comes_back_in_the_middle_lets_all_join() -> None:
+    async def scenario() -> None:
+        rig = Rig()
+        old, new = ClassicConsumer(rig, "t1"), Consumer(rig, "new", "t1", instance_id="i")
+        await old.join()
+        await new.beat()  # it is to read what the other still does
+        back = ClassicConsumer(rig, "t1", group_instance_id="i")
+        waits = rig.start(ApiKey.JOIN_GROUP, 9, join(9, "", **back.said()))
+        await rig.pass_time(0)
+        assert await old.heartbeat() == ErrorCode.ILLEGAL_GENERATION, "it never came to the latest"
+        await old.ask_to_join()
+        assert (await waits).error_code == ErrorCode.NONE
+        rig.close()
 
     run(scenario())

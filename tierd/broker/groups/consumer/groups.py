@@ -70,6 +70,8 @@ class ConsumerGroups:
             self._become(shard, group, group.without({member.id}))
         except NotReady:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        except Refused as error:
+            return error.code
         return ErrorCode.NONE
 
     def _hear(self, shard: Shard, group_id: str, beat: Beat, sees: Callable[[str], bool]) -> Heard:
@@ -118,8 +120,7 @@ class ConsumerGroups:
 
     def _become(self, shard: Shard, group: ConsumerGroup, new: ConsumerState, *, heard: str | None = None) -> None:
         """Raises NotReady, and Refused where a record would be too large; then nothing has changed."""
-        if new.is_classic:
-            self._give_back(shard, group, new, settled=heard is not None and new.epoch == group.state.epoch)
+        if new.is_classic and self._give_back(shard, group, new, heard=heard):
             return
         old = group.state if group.id in shard.consumers else None
         classic = shard.groups.get(group.id)
@@ -133,14 +134,21 @@ class ConsumerGroups:
             self._coordinator.recount(group)
         self.arm(shard, group)
 
-    def _give_back(self, shard: Shard, group: ConsumerGroup, new: ConsumerState, *, settled: bool) -> None:
-        """*settled*: a static member has changed its protocol and who reads what stays. Raises as `_become`."""
+    def _give_back(self, shard: Shard, group: ConsumerGroup, new: ConsumerState, *, heard: str | None) -> bool:
+        """False when the one record of a classic group would be too large: then it stays as it is. Raises NotReady.
+
+        Where a static member has changed its protocol and nobody reads anything else than before, they need not join.
+        """
+        settled = heard is not None and new.epoch == group.state.epoch and new.name == "Stable"
         stored = given_back(new, group.state.epoch, self._topics.name_of)
         record = encode_group_key(group.id), encode_group(stored, self._coordinator.wall_ms())
+        if len(record[1]) > self._coordinator.most_record_bytes:
+            return False
         self._write(shard, [*difference(group.id, group.state, None), record])
         self._coordinator.let_go(shard, group)
         self._coordinator.take_over(shard, group.id, stored, settled=settled)
         log.info("group is a classic one again", extra={"group": group.id, "members": len(stored.members)})
+        return True
 
     def _write(self, shard: Shard, rows: list[Row]) -> None:
         if not rows:
@@ -167,7 +175,7 @@ class ConsumerGroups:
             return
         try:
             self._become(shard, group, group.without(gone), heard=None)
-        except NotReady as error:
+        except (NotReady, Refused) as error:
             log.warning("members not sent away", extra={"group": group.id, "why": str(error)})
             self.arm(shard, group, now_ms + _AGAIN_MS)
             return

@@ -21,7 +21,7 @@ from tierd.broker.groups.consumer.model import (
 )
 from tierd.broker.groups.coordinator import Coordinator
 from tierd.broker.groups.embedded import CONSUMER, NotUnderstood, read_subscription
-from tierd.broker.groups.model import Join, JoinAnswer, Sync, SyncAnswer
+from tierd.broker.groups.model import Join, JoinAnswer, State, Sync, SyncAnswer
 from tierd.broker.groups.ports import Topics
 from tierd.broker.groups.shard import Shard
 from tierd.wire.errors import ErrorCode
@@ -45,15 +45,20 @@ class MixedGroups:
             return JoinAnswer(error=ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id=ask.member_id)
         if not ask.member_id and ask.instance_id is None and ask.id_required:
             return JoinAnswer(error=ErrorCode.MEMBER_ID_REQUIRED, member_id=ask.fresh_id)
+        if ask.member_id and ask.instance_id is not None:
+            static = group.state.by_instance(ask.instance_id)
+            if static is None or static.id != ask.member_id:
+                gone = ErrorCode.UNKNOWN_MEMBER_ID if static is None else ErrorCode.FENCED_INSTANCE_ID
+                return JoinAnswer(error=gone, member_id=ask.member_id)
         try:
             heard = self._groups.hear(shard, group, self._beat(group.state, ask, member_id), sees)
         except (Refused, NotUnderstood) as error:
             code = error.code if isinstance(error, Refused) else ErrorCode.INCONSISTENT_GROUP_PROTOCOL
             return JoinAnswer(error=code, member_id=ask.member_id)
         classic = shard.groups.get(group_id)
-        if classic is not None and classic.generation != heard.member.epoch:
+        if classic is not None and classic.state is not State.STABLE:
             return None
-        protocol = ask.protocols[0][0]
+        protocol = ask.protocols[0][0] if classic is None else classic.protocol
         return JoinAnswer(
             generation=heard.member.epoch, protocol_type=CONSUMER, protocol=protocol, member_id=heard.member.id
         )

@@ -188,6 +188,24 @@ def test_the_reason_for_waiting_is_one_and_says_what() -> None:
     assert why_waiting(replace(made, active_bytes=0), replace(HELD, copied_to=10)) is None
 
 
+def test_a_pause_stops_only_what_has_something_to_copy() -> None:
+    made = replace(view(100), active_bytes=7)
+    for paused, facts in (
+        (made, replace(HELD, paused="tierd pause")),
+        (replace(made, settings=settings(remote_log_copy_disable=True)), HELD),
+    ):
+        reasons = [
+            waiting.reason
+            for copied_to in (None, 10)
+            if (waiting := why_waiting(paused, replace(facts, copied_to=copied_to)))
+        ]
+        assert reasons == ["paused", "active"]
+        assert why_waiting(replace(paused, active_bytes=0), replace(facts, copied_to=10)) is None
+        unknown = why_waiting(paused, replace(facts, copied_to=10, loaded=False))
+        assert unknown is not None
+        assert unknown.reason == "paused"
+
+
 COMPACTED = settings(cleanup_policy=frozenset({"compact"}), tierd_archive_max_age_ms=7200_000)
 HOUR_MS = 3_600_000
 

@@ -60,10 +60,10 @@ def plan_copy(view: PartitionView, state: CopyFacts) -> CopyPlan:
     bucket must not be ahead of the disk); nothing before the bucket's state is known and claimed; nothing while
     compaction replaces segments.
     """
-    blocked = _blocked(view, state)
+    pending = uncopied(view, state.copied_to)
+    blocked = _blocked(view, state, pausing=bool(pending) or not state.loaded)
     if blocked is not None:
         return CopyPlan((), blocked)
-    pending = uncopied(view, state.copied_to)
     ready: list[SegmentView] = []
     for segment in pending:
         waiting = _passed(segment, state) or _not_yet(view, segment) or _uncleaned(view, segment, state.now_ms)
@@ -127,13 +127,13 @@ def why_waiting(view: PartitionView, state: CopyFacts) -> Waiting | None:
     return Waiting("copying", f"segment {segment.base} is next, {len(plan.segments)} in the queue")
 
 
-def _blocked(view: PartitionView, state: CopyFacts) -> Waiting | None:
-    """What stops every copy of the partition; None also when there is nothing that it could stop."""
+def _blocked(view: PartitionView, state: CopyFacts, *, pausing: bool = True) -> Waiting | None:
+    """What stops every copy of the partition; a pause only with *pausing*: where something waits."""
     if not view.settings.remote_storage_enable:
         return Waiting("untiered", "remote.storage.enable=false")
-    if view.settings.remote_log_copy_disable:
+    if pausing and view.settings.remote_log_copy_disable:
         return Waiting("paused", "remote.log.copy.disable=true")
-    if state.paused is not None:
+    if pausing and state.paused is not None:
         return Waiting("paused", state.paused)
     if view.cleaning:
         return Waiting("cleaning", "its closed segments are being cleaned")

@@ -374,7 +374,7 @@ class Tierer:
 
     # --- stop --------------------------------------------------------------------------------------------------------
     async def close(self) -> None:
-        """Give up uploads (their rows name what lies in the bucket) and let the store and the catalog go. Once is enough."""
+        """Give up uploads (their rows name what lies in the bucket) and let the store and the catalog go; once."""
         if self.state.stopping:
             return
         await self.publisher.last_words()

@@ -26,6 +26,7 @@ NEXT_STEPS: Mapping[str, str] = MappingProxyType(
         "claim": "see the log for why this run does not have the bucket; only one may write to it. Pending: it goes on "
         "when the bucket answers. Lost: stop this tierd, another one has the bucket",
         "untiered": "set remote.storage.enable=true for the topic, in a tierd that has a bucket (--remote)",
+        "internal": "nothing: these never go to the bucket, but what groups have committed does, as group files",
         "paused": "see to what stops it: `tierd resume` lets all go on, remote.log.copy.disable=false a topic",
         "unknown": "ask again when tierd runs (`tierd serve`) and the bucket has answered",
         "lost": "see `tierd gaps list`: put the object back, or accept the loss with `tierd gaps accept`; what the disk"

@@ -4,6 +4,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+from tierd.broker.status import untiered
 from tierd.remote.reasons import NEXT_STEPS, next_step
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,3 +30,11 @@ def test_each_reason_is_in_the_table() -> None:
     assert reasons <= NEXT_STEPS.keys()
     assert NEXT_STEPS.keys() <= reasons | {"offline"}, "the table has none that nobody gives"
     assert all(next_step(reason) for reason in reasons)
+
+
+def test_kafkas_own_topics_are_not_to_be_tiered() -> None:
+    for topic in ("__consumer_offsets", "__transaction_state", "__remote_log_metadata"):
+        for has_tier in (False, True):
+            assert untiered(topic, has_tier=has_tier).reason == "internal"
+    assert "remote.storage.enable" not in next_step("internal")
+    assert untiered("t", has_tier=True).reason == "untiered"

@@ -11,10 +11,12 @@ from tierd.broker.partition import Partition
 from tierd.broker.partitions import Partitions
 from tierd.broker.ports import RemoteTier
 from tierd.broker.problems import problems
+from tierd.config.resolve import LOCAL_ONLY_TOPICS
 from tierd.remote.view import RemotePartition, RemoteStatus, Waiting
 
 NO_BUCKET = Waiting("untiered", "tierd runs without a bucket")
 NOT_TIERED = Waiting("untiered", "remote.storage.enable is false")
+INTERNAL = Waiting("internal", "Kafka's own topics stay on the disk")
 UNKNOWN = Waiting("unknown", "the tierer does not answer")
 TIERER_WAIT_S = 5.0
 """So long the tierer's half of the rows is waited for: status and metrics are needed just when it hangs."""
@@ -168,6 +170,11 @@ def local_waiting(partition: Partition, *, has_tier: bool) -> Waiting | None:
     """Why nothing of the partition is copied, as far as that has nothing to do with the bucket."""
     if partition.log.read_only is not None:
         return Waiting("read-only", partition.log.read_only)
-    if not has_tier:
-        return NO_BUCKET
-    return None if partition.tiered else NOT_TIERED
+    return None if has_tier and partition.tiered else untiered(partition.name.topic, has_tier=has_tier)
+
+
+def untiered(topic: str, *, has_tier: bool) -> Waiting:
+    """Why nothing of a topic goes to a bucket."""
+    if topic in LOCAL_ONLY_TOPICS:
+        return INTERNAL
+    return NOT_TIERED if has_tier else NO_BUCKET

@@ -15,7 +15,7 @@ from tierd.base.errors import CorruptFile, TierdError
 from tierd.base.ids import PartitionId, TopicPartition, Uuid
 from tierd.broker.problems import Kind, lost_offsets
 from tierd.broker.registry import Registry, TopicRow
-from tierd.broker.status import NO_BUCKET, NOT_TIERED
+from tierd.broker.status import untiered
 from tierd.config.model import Settings
 from tierd.config.resolve import TopicDefaults
 from tierd.config.state_files import ARCHIVE_DATA, CATALOG, REGISTRY, SET_ASIDE
@@ -224,8 +224,7 @@ def _row(
     adopted = topic is None or topic.adopted
     resolved = layers.resolve(tp.topic, topic.config if topic else {}, adopted=adopted)
     tiered = resolved.remote_storage_enable
-    untiered = NOT_TIERED if layers.tiering else NO_BUCKET
-    waiting = _waiting(copied_to, log_end) if tiered else untiered
+    waiting = _waiting(copied_to, log_end) if tiered else untiered(tp.topic, has_tier=layers.tiering)
     log_start = log_start_of(local, remote)
     return {
         "topic": tp.topic,

@@ -15,7 +15,7 @@ from tierd.base.errors import CorruptFile, TierdError
 from tierd.base.ids import PartitionId, TopicPartition, Uuid
 from tierd.broker.registry import TopicRow
 from tierd.broker.retention import going
-from tierd.broker.status import NOT_TIERED
+from tierd.broker.status import untiered
 from tierd.cli.offline import (
     STOPPED,
     Local,
@@ -207,7 +207,7 @@ def offline_reasons(left: Offline, name: TopicPartition) -> dict[str, dict[str, 
         lost = {loss.segment_id for loss in Losses(left.catalog).of(view.id)}
         committed = [(one.base, one.next_base) for one in ahead.copies(left.catalog, view, lost)]
     copied_to = None if left.catalog is None else left.catalog.remote_partition(view.id).copied_to
-    waiting = STOPPED if view.settings.remote_storage_enable else NOT_TIERED
+    waiting = STOPPED if view.settings.remote_storage_enable else untiered(name.topic, has_tier=True)
     some = uncopied(view, copied_to)
     is_behind = bool(some) or view.log_end > (copied_to or 0)
     delay_ms = ahead.delay_of(None if left.catalog is None else left.catalog.partition(view.id))

@@ -1,6 +1,7 @@
 """`tierd retention --dry-run`: what it asks of the daemon, what it shows; without --dry-run it does nothing."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 
 from kit.archived import aiven_bucket, tree
 from kit.cli import answering, tierd
+from kit.golden import golden
 
 GOES = {"tier": "local", "start": 0, "stop": 10, "bytes": 2048, "rule": "local.retention.ms", "at_ms": 1_000_000}
 LATER = {"tier": "remote", "start": 0, "stop": 10, "bytes": 4096, "rule": "retention.ms", "at_ms": 87_400_000}
@@ -79,3 +81,16 @@ def test_a_bucket_that_no_tierd_wrote_has_no_limits(capsys: pytest.CaptureFixtur
     ended = tierd(capsys, "retention", "--dry-run", "--state", state, "-c", config, "--json")
     assert json.loads(ended.out)["trouble"] == document["trouble"]
     assert tree(bucket) == before
+
+
+def test_a_topic_that_is_not_there_is_not_one_that_nothing_goes_of(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    bucket = aiven_bucket(tmp_path / "bucket", "plain")
+    data = tmp_path / "data"
+    shutil.copytree(golden("kafka") / "clean" / "codec-none-0", data / "codec-none-0")
+    for place, there in ((("--remote", f"file:{bucket}"), "plain"), (("--data", data), "codec-none")):
+        assert tierd(capsys, "retention", "--dry-run", *place, "--topic", there).code == 0
+        ended = tierd(capsys, "retention", "--dry-run", *place, "--topic", "nope")
+        assert (ended.code, ended.out) == (2, "")
+        assert "no topic 'nope'" in ended.err

@@ -97,6 +97,8 @@ def _of_place(settings: Settings, within_ms: int, topic: str | None) -> dict[str
             for one in offline_outlooks(left, now_ms=now_ms, within_ms=within_ms)
             if not one.is_empty and topic in (None, one.topic)
         ]
+        if topic is not None and not outlooks and all(view.name.topic != topic for view in left.views):
+            raise Usage("; ".join([f"there is no topic {topic!r}", *left.unread]))
         trouble = None if left.is_known else "what the bucket has is not known: the state directory has no catalog"
         return _document(outlooks, now_ms, within_ms, trouble=trouble, unread=left.unread)
 
@@ -114,7 +116,10 @@ def _of_bucket(settings: Settings, within_ms: int, topic: str | None) -> dict[st
     now_ms, found = _now_ms(), []
     layers = replace(settings.topic_defaults, tiering=True)
     with survey(settings, url) as look:
-        for shown in look.look().values():
+        topics = look.look().values()
+        if topic is not None and all(shown.name != topic for shown in topics):
+            raise Usage(f"{url} has no topic {topic!r}")
+        for shown in topics:
             for number, one in enumerate(shown.partitions if topic in (None, shown.name) else ()):
                 part = PartitionId(shown.topic_id, number)
                 limits = layers.resolve(shown.name, shown.config, adopted=not look.has_owner)

@@ -60,6 +60,8 @@ class AskingVerbs:
             found: m.OutlookFound = await self._ask(lambda n: m.GetOutlook(n, within_ms, topic))
             trouble = found.trouble
             outlooks += found.outlooks
+        if topic is not None and not outlooks and self._broker.partitions.topic(topic) is None:
+            raise Usage(f"there is no topic {topic!r}")  # nor anything left of a deleted one
         outlooks.sort(key=lambda one: (one.topic, one.part.partition))
         document = {
             "running": True,

@@ -1,6 +1,7 @@
 """The file work of a log's append path, and beginning anew above the bucket's end."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from tierd.base.errors import DiskFull
@@ -10,11 +11,14 @@ from tierd.storage.batch import BatchHeader, clear_log_append_bit, set_log_appen
 from tierd.storage.context import LogContext
 from tierd.storage.errors import StorageFailed
 from tierd.storage.header import LOG_APPEND_TIME
+from tierd.storage.names import Suffix
 from tierd.storage.producers import Producers
 from tierd.storage.roll import new_segment
 from tierd.storage.segment import Segment
 from tierd.storage.segments import Segments
 from tierd.storage.snapshots import Snapshots
+
+_MADE_EMPTY = frozenset({Suffix.LOG, Suffix.INDEX, Suffix.TIME_INDEX})
 
 
 @dataclass(slots=True)
@@ -71,14 +75,24 @@ def set_aside(
     context: LogContext, name: TopicPartition, segments: Segments, snapshots: Snapshots, *, newest_first: bool = False
 ) -> None:
     """Move every file that is still there away, oldest first or newest first: a crash in between must not leave a
-    hole among what is there. Repeating it is fine."""
+    hole among what is there. Repeating it is fine. A log without a record, as a start makes it, just goes, with its
+    indexes: nothing is in it."""
     for segment in reversed(list(segments)) if newest_first else segments:
         context.indexes.forget(segment)
         segment.handle.drop()
+        blank = not segment.size_bytes and _is_blank(context, segment.handle.path)
         for path in segment.files():
-            if path.exists():
+            if not path.exists():
+                continue
+            if blank and path.suffix in _MADE_EMPTY:
+                context.disk.unlink(path)
+            else:
                 context.set_aside.move(name, path)
-                snapshots.forget(segment.base)
+            snapshots.forget(segment.base)
+
+
+def _is_blank(context: LogContext, path: Path) -> bool:
+    return path.exists() and not context.set_aside.holds(path)
 
 
 def restart_empty(

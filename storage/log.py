@@ -94,7 +94,8 @@ class Log(ReadableLog):
 
     def _restart_at(self, offset: int, seed: SeedFiles | None, *, over: bool) -> None:
         beyond = offset == self.log_start > self.log_end  # Kafka deletes all segments then
-        log.warning(
+        log.log(
+            logging.WARNING if self.log_end else logging.INFO,  # at 0 there was nothing to begin anew
             "log start lies beyond the log end: the log begins anew there"
             if beyond and not over and seed is None
             else "the log begins anew behind the bucket's",

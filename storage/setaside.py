@@ -37,6 +37,11 @@ class SetAside:
                 return None
             return self._copy(tp, f"{path.name}.{position}-{size_bytes}", source.fileno(), position, size_bytes)
 
+    def holds(self, path: Path) -> bool:
+        """Whether *path* has bytes that somebody may want: there is one, and not only zeros. Raises OSError."""
+        with path.open("rb") as source:
+            return not _only_zeros(source.fileno(), 0, path.stat().st_size)
+
     def move(self, tp: TopicPartition, path: Path) -> Path:
         """Take the file *path* itself out of the log."""
         folder = self._folder(tp)

@@ -1,6 +1,7 @@
 """Where a partition begins in a run: behind what the bucket has, or not before the bucket has said so."""
 
 import asyncio
+import logging
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -77,6 +78,24 @@ def test_a_partition_behind_a_bucket_that_is_away_says_so_and_begins_once_it_ans
     asyncio.run(begin())
     assert (logged.log_end, logged.leader_epoch) == (100, 3)
     assert not is_behind(partition)
+    directory.close(clean=True)
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_only_a_disk_that_has_lost_something_is_warned_about(
+    tmp_path: Path, taken: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What a recovery has just made never had what the bucket has."""
+    directory = Place(tmp_path).open()
+    logged = directory.create(TopicPartition("t", 0), TOPIC, TopicSettings())
+    partition, tier = Partition(logged, PartitionId(TOPIC, 0), internal=False), Tier()
+    tier.away, partition.taken = False, taken
+    partition.remote = tier.remote_partition(partition.id)
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(begin_one(partition, 3, tier, over=False, start_known=False))  # type: ignore[arg-type]
+    told = ["the disk had fallen behind the bucket", "log start was lost, taken from the bucket"]
+    assert [one.message for one in caplog.records] == ([] if taken else told)
+    assert (logged.log_start, logged.log_end, directory.set_aside.count) == (0, 100, 0)
     directory.close(clean=True)
 
 

@@ -1,6 +1,7 @@
 """A host is lost with all its disks: another one goes on from the bucket alone (`serve --recover`)."""
 
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -119,7 +120,10 @@ def test_another_host_goes_on_where_the_bucket_ends(tmp_path: Path, kind: str, r
         else:
             second.extra = host(tmp_path, "", remotely, "--recover", "--take-over").extra
         second.start()
-        assert "consumer groups taken from the bucket groups=2 offsets=2" in second.log.read_text()
+        told = second.log.read_text()
+        assert "consumer groups taken from the bucket groups=2 offsets=2" in told
+        assert second.status()["set_aside"] == 0
+        assert not re.findall(r"(?:warning|error) +(?:storage|broker)\..*", told), "nothing was lost on this disk"
         assert tiers.topics(second) >= {"t", "empty"}
         assert "gone" not in tiers.topics(second)
         assert config(second, "t") == before

@@ -31,10 +31,11 @@ async def begin_one(
     first, seed = logged.log_end, None
     if copied_to is not None and (copied_to > first or over):
         assert tier is not None
-        log.warning(
-            "the disk has other records than the bucket" if over else "the disk had fallen behind the bucket",
-            extra={"partition": str(partition), "log_end": first, "copied_to": copied_to},
-        )
+        facts = {"partition": str(partition), "log_end": first, "copied_to": copied_to}
+        if over:
+            log.warning("the disk has other records than the bucket", extra=facts)
+        elif not partition.taken:
+            log.warning("the disk had fallen behind the bucket", extra=facts)
         first, seed = copied_to, await _seed(partition, tier, patient=over)
     elif logged.forgetful and copied_to is not None and tier is not None:
         await recall(partition, copied_to, tier)
@@ -120,7 +121,7 @@ def settle_log_start(partition: Partition, *, known: bool) -> None:
     if not known:
         oldest = None if remote is None else remote.start
         start = max(start, logged.local_start if oldest is None else min(oldest, logged.local_start))
-        if start < logged.local_start:
+        if start < logged.local_start and not partition.taken:
             log.warning(
                 "log start was lost, taken from the bucket", extra={"partition": str(partition), "start": start}
             )

@@ -32,6 +32,7 @@ class Partition:
         "offline",
         "remote",
         "silent_ms",
+        "taken",
         "tried_ms",
         "unpublished_start",
         "unread",
@@ -60,6 +61,8 @@ class Partition:
         """Its data directory has failed: nobody gets at it until the next start."""
         self.archived = False
         """It is only in the bucket, which is only read."""
+        self.taken = False
+        """A recovery has made it here, empty: that the bucket has more than the disk is no loss of this disk."""
         self._told: PartitionView | None = None
         self._waiters: dict[Callable[[], None], None] = {}
 

@@ -14,7 +14,7 @@ from tierd.broker.groups.ports import OFFSETS_TOPIC
 from tierd.broker.making import Making
 from tierd.broker.outages import NOWHERE
 from tierd.broker.partition import Partition
-from tierd.broker.partitions import Partitions
+from tierd.broker.partitions import Partitions, Topic
 from tierd.broker.ports import RemoteTier
 from tierd.broker.registry import TopicRow
 from tierd.config.topic_rules import TopicConfigError
@@ -33,12 +33,20 @@ async def take_topics(partitions: Partitions, rows: Iterable[TopicRow]) -> None:
     for row in sorted(rows, key=lambda row: (row.name, -row.created_ms, row.id)):
         there = partitions.topic(row.name)
         if there is None:
-            await _take(partitions, _checked(partitions, row))
-        elif there.id != row.id:
+            there = await _take(partitions, _checked(partitions, row))
+        if there.id == row.id:
+            _note_taken(there)
+        else:
             facts = {"topic": row.name, "topic_id": str(row.id), "taken": str(there.id)}
             log.warning(
                 "another topic of that name is newer: this one stays in the bucket, and is not served", extra=facts
             )
+
+
+def _note_taken(topic: Topic) -> None:
+    """Also of what a start has made that was killed before it took it to where the bucket ends."""
+    for partition in topic.partitions.values():
+        partition.taken = not partition.log.log_end
 
 
 async def made_here(partitions: Partitions, topic_ids: Iterable[Uuid], tier: RemoteTier) -> None:
@@ -61,7 +69,7 @@ def _checked(partitions: Partitions, row: TopicRow) -> TopicRow:
         return replace(row, config={}, adopted=True)
 
 
-async def _take(partitions: Partitions, row: TopicRow) -> None:
+async def _take(partitions: Partitions, row: TopicRow) -> Topic:
     registry, numbers = partitions.registry, range(row.partitions)
     # Their places first: a start that finds the topic makes all of them, also those of an adopted one.
     await asyncio.to_thread(registry.place, {PartitionId(row.id, number): NOWHERE for number in numbers})
@@ -75,6 +83,7 @@ async def _take(partitions: Partitions, row: TopicRow) -> None:
         partitions.made(topic, logs, None)
     facts = {"topic": row.name, "topic_id": str(row.id), "partitions": row.partitions}
     log.info("topic taken from the bucket", extra=facts)
+    return topic
 
 
 def _made(job: Making) -> Log:

@@ -1,8 +1,11 @@
 """Leader epochs of one log, and going on above what the bucket has."""
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
-from kit.logs import T0, Opened, batch, fill, log_bytes, slice_bytes
+from kit.logs import SMALL, T0, TOPIC_ID, TP, Opened, Place, batch, fill, log_bytes, slice_bytes
 from tierd.storage.batch import parse_header
 from tierd.storage.errors import EpochRefused, StorageFailed
 from tierd.storage.log import Log
@@ -42,3 +45,24 @@ def test_a_disk_behind_the_bucket_goes_on_above_it(opened: Opened) -> None:
     log = opened.again(clean=False)
     assert (log.local_start, log.log_end) == (100, 106)
     assert log_bytes(log) == written
+
+
+@pytest.mark.parametrize("preallocate", [False, True])
+@pytest.mark.parametrize("again", [False, True])
+def test_a_log_that_never_had_a_record_is_nothing_to_set_aside(tmp_path: Path, preallocate: bool, again: bool) -> None:
+    """A recovery makes such logs before it takes them to where the bucket ends, also in a start that is killed."""
+    place = Place(tmp_path, replace(SMALL, preallocate=preallocate))
+    directory = place.open()
+    log = directory.create(TP, TOPIC_ID, place.settings)
+    if again:
+        directory.close(clean=False)
+        directory = place.open()
+        log = directory.logs[TP]
+    stranger = log.directory / f"{0:020d}.txnindex"
+    stranger.write_bytes(b"somebody wrote this")
+    log.begin(6, 100, Seed(encode_snapshot([]), b"0\n1\n5 70\n"))
+    assert (log.log_start, log.local_start, log.log_end) == (0, 100, 100)
+    assert place.set_aside_files() == [stranger.name]
+    assert [path.name for path in log.directory.glob("*.log")] == [f"{100:020d}.log"]
+    fill(log, 1)
+    directory.close(clean=False)

@@ -85,9 +85,13 @@ def test_a_daemons_place_knows_its_bucket(capsys: pytest.CaptureFixture[str], bu
 
 
 def test_an_empty_place_is_not_whole(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    ended = tierd(capsys, "verify", "--remote", f"file:{tmp_path / 'none'}")
-    assert ended.code == 1
+    place = ("--remote", f"file:{tmp_path / 'none'}")
+    ended = tierd(capsys, "verify", *place)
+    assert ended.code == 4
     assert "no archive and no segment lies there" in ended.err
+    for verb in ("export-metadata", "restore"):
+        ended = tierd(capsys, verb, *place, "--to", tmp_path / "to")
+        assert (ended.code, ended.out) == (4, ""), "the wrong bucket, as for every verb"
     assert not (tmp_path / "none").exists()
 
 

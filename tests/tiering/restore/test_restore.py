@@ -215,7 +215,7 @@ def test_only_what_is_asked_for(tmp_path: Path) -> None:
     assert [one.topic.name for one in restoring.plan("plain").topics] == ["plain"]
     with pytest.raises(Usage, match="no topic 'plane': did you mean plain"):
         restoring.plan("plane")
-    with pytest.raises(Usage, match="holds nothing that can be restored"):
+    with pytest.raises(StartRefused, match="holds nothing that can be restored"):
         Restoring(Bucket(MemoryStore(FakeClock()), KEYS, "memory:"), tmp_path).plan()
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from tierd.base.errors import CorruptFile, Usage
+from tierd.base.errors import CorruptFile, StartRefused, Usage
 from tierd.base.ids import PartitionId
 from tierd.remote.errors import NotFound
 from tierd.remote.manifest import Manifest, parse_manifest
@@ -101,14 +101,14 @@ class Unreadable:
 def plan_export(survey: Survey, wanted: Sequence[str]) -> Export:
     """Of the topics with the names *wanted*, or of all and those that were deleted.
 
-    Raises Usage when there is nothing of the kind, WrongBucket, RemoteUnavailable, DiskFull.
+    Raises Usage when a topic is not there, StartRefused when none is, WrongBucket, RemoteUnavailable, DiskFull.
     """
     found = {topic.name: topic for topic in survey.look().values()}
+    if not found and not survey.deleted:
+        raise StartRefused(f"{survey.bucket.url} holds no segments: check --remote")
     for name in wanted:
         if name not in found:
             raise Usage(f"{survey.bucket.url} has no topic {name!r}")
-    if not found and not survey.deleted:
-        raise Usage(f"{survey.bucket.url} holds no segments: check --remote")
     partitions = [
         ExportedPartition(
             part=PartitionId(topic.topic_id, number),

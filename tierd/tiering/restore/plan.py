@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from itertools import pairwise
 
-from tierd.base.errors import CorruptFile, Usage
+from tierd.base.errors import CorruptFile, StartRefused, Usage
 from tierd.base.ids import PartitionId, TopicPartition
 from tierd.remote.errors import NotFound
 from tierd.remote.manifest import EpochStart
@@ -106,12 +106,13 @@ class Plan:
 def make_plan(survey: Survey, wanted: Sequence[str]) -> Plan:
     """Of the topics with the names *wanted*, or of all.
 
-    Raises Usage when there is nothing of the kind, WrongBucket, RemoteUnavailable, KeyMissing, DiskFull.
+    Raises Usage when a topic is not there, StartRefused when none is, WrongBucket, RemoteUnavailable,
+    KeyMissing, DiskFull.
     """
     found = {topic.name: topic for topic in survey.look().values()}
     url = survey.bucket.url
     if not found:
-        raise Usage(f"{url} holds nothing that can be restored: check --remote")
+        raise StartRefused(f"{url} holds nothing that can be restored: check --remote")
     for name in wanted:
         if name not in found:
             raise Usage(f"{url} has no topic {name!r}{_meant(name, found)}")

@@ -6,7 +6,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from tierd.base.clock import Clock
-from tierd.base.errors import TierdError
+from tierd.base.errors import StartRefused
 from tierd.remote.limits import Urgency, now_urgent
 from tierd.remote.open import Bucket
 from tierd.tiering.verify.facts import Judged, Seen, judge, seen_twice
@@ -20,7 +20,7 @@ _KEEP_MS = 5_000
 """So often the standing is kept while a partition is looked at."""
 
 
-class NothingThere(TierdError):
+class NothingThere(StartRefused):
     """No archive and no segment lies under the URL: it is not the one that was meant."""
 
 

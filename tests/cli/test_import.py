@@ -78,6 +78,8 @@ def test_closed_segments_are_an_archive_then(place: Place, tmp_path: Path) -> No
     place.take(*TOPICS, *CHECKPOINTS)
     before = tree(place.source)
     code, planned = place.told("--dry-run")
+    active = [place.segments(name)[-1].stat().st_size for name in TOPICS]
+    assert (planned["active_segments"], planned["active_bytes"]) == (sum(map(bool, active)), sum(active))
     assert (code, place.bucket.exists(), place.state.exists()) == (0, False, False)
     code, done = place.told()
     assert code == 3
@@ -103,7 +105,8 @@ def test_closed_segments_are_an_archive_then(place: Place, tmp_path: Path) -> No
 
 def test_an_archive_serves_it(place: Place, tmp_path: Path) -> None:
     place.take("codec-none-0")
-    assert place().code == 0
+    ended = place()
+    assert (ended.code, "not imported: 1 active segments, " in ended.err) == (0, True)
     with serving(place.bucket, tmp_path / "archive") as archive:
         host, port = archive.address
         read = consume_confluent(f"{host}:{port}", "codec-none", 0, 350)
@@ -222,8 +225,18 @@ def test_active_segments_of_a_kafka_that_was_stopped_for_good(place: Place) -> N
     assert ends["txn-0"] == "383"
     with place.segments("multi-1")[0].open("ab") as log:
         log.write(encode_batch([Record(int(ends["multi-1"]) + 1, 1, None, b"more")]))
+    code, told = place.told("--active", "--topic", "codec-*")
+    assert (code, told["active_segments"], told["active_bytes"]) == (0, 0, 0)
     code, told = place.told("--active", "--topic", "multi")
     assert (code, [one["reason"] for one in told["left"]]) == (
         1,
         ["segment 0 has grown since it was imported as an active one"],
     )
+
+
+def test_a_source_that_is_not_there_is_refused_and_nothing_is_made(place: Place) -> None:
+    place.source.rmdir()
+    for words in ((), ("--dry-run",)):
+        ended = place(*words)
+        assert (ended.code, "kafka: there is no such directory" in ended.err) == (2, True)
+    assert not place.state.exists()

@@ -17,6 +17,7 @@ from tierd.base.errors import StartRefused
 from tierd.base.exits import Exit
 from tierd.base.ids import ID_BYTES, Uuid
 from tierd.cli.import_views import Left, look
+from tierd.cli.offline import check_there
 from tierd.cli.places import dry_run_option, json_option
 from tierd.cli.screen import print_json, size, verb_progress
 from tierd.config.load import Options, load
@@ -76,6 +77,7 @@ def import_logs(
     if (settings.state_dir / REGISTRY).exists():
         raise StartRefused(f"{settings.state_dir} is a tierd's state directory: say another --state")
     directories = tuple(one.absolute() for one in sources)
+    check_there(directories)
     if dry_run:
         return _dry_run(settings, directories, topics, active=active, as_json=as_json)
     with _alone(settings.state_dir), verb_progress("import") as show:
@@ -90,7 +92,7 @@ def import_logs(
             catalog.close()
             raise
         result = asyncio.run(_import(settings, catalog, views, report))
-    document = _document(settings, result.segments, result.bytes, _left(result, left), dry_run=False)
+    document = _document(settings, result.segments, result.bytes, _left(result, left), dry_run=False) | _active(views)
     if as_json:
         print_json(document | {"outcome": result.outcome.value, "detail": result.detail})
     else:
@@ -160,7 +162,7 @@ def _dry_run(
     rows = [_plan_row(view, planned[view.name]) for view in views]
     pinned = [Left(view.name, view.pinned_by, failed=False) for view in views if view.pinned_by]
     document = _document(settings, len(chosen), _bytes(chosen), [_row(one) for one in (*left, *pinned)], dry_run=True)
-    document |= {"requests": dict(sorted(requests.items())), "planned": rows}
+    document |= {"requests": dict(sorted(requests.items())), "planned": rows} | _active(views)
     if as_json:
         print_json(document)
     else:
@@ -183,6 +185,12 @@ def _planned(view: PartitionView, catalog: Catalog | None) -> list[SegmentView]:
     row = None if catalog is None else catalog.partition(view.id)
     some = uncopied(view, None if row is None else row.copied_to)
     return [one for one in some if one.next_base <= view.last_stable]
+
+
+def _active(views: Sequence[PartitionView]) -> dict[str, int]:
+    """What only the source has still, as its writer goes on with it; none with --active."""
+    sizes = [one.active_bytes for one in views if one.active_bytes]
+    return {"active_segments": len(sizes), "active_bytes": sum(sizes)}
 
 
 def _bytes(segments: Sequence[SegmentView]) -> int:
@@ -216,5 +224,8 @@ def _document(
 def _show(document: Mapping[str, Any], done: str, detail: str) -> None:
     for row in document["left"]:
         click.echo(f"left: {row['topic']}-{row['partition']}: {row['reason']}", err=True)
+    if document["active_segments"]:
+        what = f"{document['active_segments']} active segments, {size(document['active_bytes'])}"
+        click.echo(f"not imported: {what}: --active takes them once Kafka is stopped for good", err=True)
     more = f"; {detail}" if detail else ""
     click.echo(f"{done}: {document['segments']} segments, {size(document['bytes'])}{more}")

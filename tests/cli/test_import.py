@@ -168,7 +168,9 @@ def test_a_prefix_of_somebody_else_is_refused(place: Place, tmp_path: Path) -> N
     there = tree(place.bucket)
     other = tierd(place.capsys, *place.words[:-1], tmp_path / "other")
     assert other.code == 4
-    assert "is claimed by another data directory" in other.err
+    assert "is claimed by somebody else" in other.err
+    assert "name another one (--remote)" in other.err
+    assert "tierd serve" not in other.err
     assert tree(place.bucket).keys() == there.keys()
     (place.state / "registry.sqlite").touch()
     assert place().code == 4

@@ -19,6 +19,10 @@ _WITH_COPY = (
     "take the archive over from it with `tierd serve --take-over`: then it must not write any more"
     " (a directory that is moved by renaming it on its file system stays itself)"
 )
+_FOR_AN_IMPORT = (
+    "an import goes on with the --state directory that began it, itself and no copy; into a prefix of somebody else"
+    " nothing is imported: name another one (--remote)"
+)
 _WITH_NOTHING = "when that host is lost with its disks, `tierd serve --recover` goes on from the bucket alone"
 
 
@@ -31,6 +35,8 @@ def check_owner(bucket: Bucket, newest: OwnerClaim | None, request: OpenRequest,
             f"{bucket.url} is claimed by {newest.describe()}, and a recovery from it has begun here: go on with"
             " `tierd serve --recover`, or remove the state directory to begin anew"
         )
+    if request.only_copies:
+        raise StartRefused(f"{bucket.url} is claimed by somebody else: {newest.describe()}; {_FOR_AN_IMPORT}")
     if not request.recover:
         raise StartRefused(
             f"{bucket.url} is claimed by another data directory: {newest.describe()}; start that one, or"

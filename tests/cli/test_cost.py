@@ -45,3 +45,7 @@ def test_without_a_daemon_it_reads_the_book(capsys: pytest.CaptureFixture[str], 
     ended = tierd(capsys, "cost", "--state", state, "--json", "--month", "2026-11")
     assert json.loads(ended.out)["total"]["requests"] == 7
     assert tierd(capsys, "cost", "--state", state, "--month", "11/2026").code == 2
+    (state / "usage.sqlite").write_bytes(b"no database" * 1000)
+    ended = tierd(capsys, "cost", "--state", state)
+    assert (ended.code, ended.out) == (1, "")
+    assert "start tierd again, which sets it aside" in ended.err

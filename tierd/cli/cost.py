@@ -4,15 +4,20 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from tierd.base.errors import TierdError
 from tierd.cli.client import NotRunning, ask
 from tierd.cli.places import json_option, place_options, settings_at
 from tierd.cli.screen import print_json, size
 from tierd.config.model import Settings
 from tierd.config.state_files import CATALOG, USAGE
+from tierd.storage.database import DatabaseDamaged
+
+if TYPE_CHECKING:
+    from tierd.tiering.usage import UsageRow
 
 _MONTH = re.compile(r"[0-9]{4}-(0[1-9]|1[0-2])")
 _COLUMNS = ("topic", "requests", "sent", "read", "for requests", "for reading", "stored", "a month")
@@ -58,20 +63,32 @@ def cost(config: Path | None, data: tuple[Path, ...], state: Path | None, month:
 def _offline(settings: Settings, month: str | None) -> dict[str, Any]:
     from tierd.tiering.catalog import Catalog
     from tierd.tiering.costs import cost_document
-    from tierd.tiering.usage import StoredRow, UsageBook, month_of
+    from tierd.tiering.usage import StoredRow, month_of
 
     wanted = month or month_of(time.time_ns() // 1_000_000)
-    rows, stored = [], []
-    if (settings.state_dir / USAGE).exists():
-        book = UsageBook.open(settings.state_dir / USAGE)
-        rows = book.rows(wanted)
-        book.close()
+    stored = []
+    rows = _used(settings.state_dir / USAGE, wanted)
     if (settings.state_dir / CATALOG).exists() and not settings.is_archive:
         catalog = Catalog.open(settings.state_dir / CATALOG)
         stored = [StoredRow(*row) for row in catalog.stored()]
         catalog.close()
     storage_class = settings.remote.s3.storage_class.log  # nearly all bytes are these
     return cost_document(settings.prices, rows, stored, month=wanted, storage_class=storage_class)
+
+
+def _used(path: Path, month: str) -> "list[UsageRow]":
+    from tierd.tiering.usage import UsageBook
+
+    if not path.exists():
+        return []
+    try:
+        book = UsageBook.open(path)
+        try:
+            return book.rows(month)
+        finally:
+            book.close()
+    except DatabaseDamaged as error:
+        raise TierdError(f"{error}; start tierd again, which sets it aside and counts anew, or move it away") from error
 
 
 def _lines(document: Mapping[str, Any]) -> Iterator[str]:

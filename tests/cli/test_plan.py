@@ -39,7 +39,8 @@ def test_a_directory_that_kafka_wrote(capsys: pytest.CaptureFixture[str], tmp_pa
 
 
 def test_nothing_to_copy(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert tierd(capsys, "plan", "--data", tmp_path / "nowhere").code == 2
+    ended = tierd(capsys, "plan", "--data", tmp_path / "nowhere")
+    assert (ended.code, "nowhere: there is no such directory" in ended.err) == (2, True)
     assert tierd(capsys, "plan", "--data", tmp_path, "--rate", "fast").code == 2
     for wrong in (("--rate", "0"), ("--per-day", "-5"), ("--read-per-day", "-1")):
         ended = tierd(capsys, "plan", "--data", tmp_path, *wrong)

@@ -5,13 +5,13 @@ What only a running daemon knows is None. The log end is what a scan behind the 
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tierd import __version__
-from tierd.base.errors import CorruptFile, TierdError
+from tierd.base.errors import CorruptFile, TierdError, Usage
 from tierd.base.ids import PartitionId, TopicPartition, Uuid
 from tierd.broker.problems import Kind, lost_offsets
 from tierd.broker.registry import Registry, TopicRow
@@ -95,6 +95,13 @@ def partitions_of(directory: Path) -> tuple[dict[TopicPartition, Local], OSError
         return {}, error
 
 
+def check_there(directories: Iterable[Path]) -> None:
+    """Raises Usage where one is not: a misspelt place is not an empty one."""
+    for path in directories:
+        if not path.is_dir():
+            raise Usage(f"{path}: there is no such directory")
+
+
 def _directory(path: Path, partitions: int, problem: OSError | None) -> dict[str, object]:
     """One row of `directories`, as a running daemon gives it."""
     try:
@@ -157,7 +164,7 @@ def registered(path: Path) -> tuple[list[TopicRow], str | None]:
 
 def _local_partitions(directory: Path) -> Iterator[tuple[TopicPartition, Local]]:
     starts = _checkpoint(directory / names.LOG_START_CHECKPOINT)
-    for entry in sorted(os.scandir(directory), key=lambda entry: entry.name) if directory.is_dir() else ():
+    for entry in sorted(os.scandir(directory), key=lambda entry: entry.name):
         tp = names.parse_partition_directory(entry.name)
         segments = tuple(_segments(Path(entry.path))) if tp and entry.is_dir() else ()
         if tp and segments:

@@ -67,8 +67,9 @@ def plan(
 
 def _found(settings: Settings) -> Iterator[Found]:
     """Partitions that would be tiered."""
-    from tierd.cli.offline import data_dirs_of, partitions_of, registered
+    from tierd.cli.offline import check_there, data_dirs_of, partitions_of, registered
 
+    check_there(data_dirs_of(settings))
     topics, _ = registered(settings.state_dir / REGISTRY)
     known = {row.name: row for row in topics}
     layers = replace(settings.topic_defaults, tiering=True)

@@ -17,6 +17,7 @@ from tierd.remote.heads import HEAD, Head
 from tierd.remote.topics import TopicFile, put_topic
 from tierd.storage.metadata import parse_partition_metadata
 
+TOPIC = "__remote_log_metadata"
 PLAIN = Uuid.parse("pysNnPZjQveUrPTnyXRpQQ")
 GONE = Uuid(b"\x05" * 16)
 
@@ -120,6 +121,20 @@ def test_what_it_says(verb: Verb) -> None:
         raw = (verb.log(number).with_name("partition.metadata")).read_bytes()
         assert str(parse_partition_metadata(raw, "")) == told["topic_id"]
     assert [verb.log(number).stat().st_size > 0 for number in range(3)] == [False, False, True]
+
+
+def test_the_topic_itself_is_not_in_the_export(verb: Verb) -> None:
+    """A bucket may have it, from times when it was a topic like others."""
+    before = verb("--dry-run").out
+    bucket = in_folder(verb.bucket).bucket
+    head = Head(
+        topic=TOPIC, topic_id=GONE, partition=0, epoch=2, incarnation=GONE, updated_ms=1, log_start=9, copied_to=9
+    )
+    HEAD.put(bucket.store, bucket.keys.head(TOPIC, GONE, 0), head)
+    file = TopicFile(topic=TOPIC, topic_id=GONE, partitions=1, config={}, created_ms=1, deleted_ms=None, epoch=1)
+    put_topic(bucket.store, bucket.keys, file)
+    assert verb("--dry-run").out == before
+    assert verb("--dry-run", "--topic", TOPIC).code == 2
 
 
 def test_a_place_that_has_such_a_log_is_refused(verb: Verb) -> None:

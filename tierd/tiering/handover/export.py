@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tierd.base.errors import CorruptFile, StartRefused, Usage
 from tierd.base.ids import PartitionId
+from tierd.config.resolve import LOCAL_ONLY_TOPICS
 from tierd.remote.errors import NotFound
 from tierd.remote.manifest import Manifest, parse_manifest
 from tierd.remote.open import Bucket
@@ -99,16 +100,18 @@ class Unreadable:
 
 
 def plan_export(survey: Survey, wanted: Sequence[str]) -> Export:
-    """Of the topics with the names *wanted*, or of all and those that were deleted.
+    """Of the topics with the names *wanted*, or of all and those that were deleted; never of those that Kafka does not
+    tier, as the topic itself that the export is for.
 
     Raises Usage when a topic is not there, StartRefused when none is, WrongBucket, RemoteUnavailable, DiskFull.
     """
     found = {topic.name: topic for topic in survey.look().values()}
     if not found and not survey.deleted:
         raise StartRefused(f"{survey.bucket.url} holds no segments: check --remote")
+    found = {name: topic for name, topic in found.items() if name not in LOCAL_ONLY_TOPICS}
     for name in wanted:
         if name not in found:
-            raise Usage(f"{survey.bucket.url} has no topic {name!r}")
+            raise Usage(f"{survey.bucket.url} has no topic {name!r} that Kafka tiers")
     partitions = [
         ExportedPartition(
             part=PartitionId(topic.topic_id, number),
@@ -131,7 +134,7 @@ def _segments(survey: Survey, part: PartitionId) -> tuple[RemoteSegment, ...]:
 
 
 def _deleted(survey: Survey) -> Iterator[DeletedPartition]:
-    for file in sorted(survey.deleted, key=_order):
+    for file in sorted((one for one in survey.deleted if one.topic not in LOCAL_ONLY_TOPICS), key=_order):
         for number in range(file.partitions):
             part = PartitionId(file.topic_id, number)
             left = part in survey.left_of_deleted

@@ -48,6 +48,7 @@ def test_a_small_run_of_the_command(tmp_path: Path) -> None:
 
 
 @pytest.mark.e2e
+@pytest.mark.full
 def test_small_runs_of_opening_and_cleaning(tmp_path: Path) -> None:
     figures = tmp_path / "figures.json"
     words = ["recovery", "start", "compaction-1k", "--no-kafka", "--cold", "--segments", "20", "--mib", "130"]

@@ -14,6 +14,7 @@ pytestmark = pytest.mark.e2e
 SMALL = ("--set", "segment.bytes=1MiB", "--set", "local.retention.ms=-1", "--set", "remote.head.interval.ms=200ms")
 
 
+@pytest.mark.full
 def test_what_is_damaged_is_healed_and_what_is_lost_is_accepted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -80,7 +80,8 @@ def test_a_hanging_tierer_keeps_no_verb_and_health_says_so(tmp_path: Path) -> No
         os.kill(tierer, signal.SIGSTOP)
         try:
             assert tierd.partition("t")["waiting"]["reason"] == "unknown"
-            assert tierd.verb("copy", "--wait", "--timeout", "1", expect=1, timeout_s=30).returncode == 1
+            # its time is up, or it has been silent for so long already that nobody waits
+            assert tierd.verb("copy", "--wait", "--timeout", "1", expect=None, timeout_s=60).returncode in (1, 5)
             assert "the tierer has not answered for" in tierd.verb("evict", expect=5, timeout_s=60).stderr
             assert "the tierer has not answered for" in tierd.verb("status").stdout
             health = json.loads(tiers.http(tierd, "/health"))

@@ -58,6 +58,7 @@ def test_a_copy_takes_the_archive_over_and_the_old_owner_says_that_it_has_lost(t
             tiers.read_back(again, "t", sent)
 
 
+@pytest.mark.full
 def test_a_take_over_needs_a_bucket_that_answers(tmp_path: Path) -> None:
     sets = ("--set", "remote.s3.endpoint=http://127.0.0.1:9")
     env = {"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "y"}
@@ -83,7 +84,7 @@ def _become(target: Path, source: Path) -> None:
 
 
 @pytest.mark.s3
-@pytest.mark.parametrize("catalog", ["lost", "kept"])
+@pytest.mark.parametrize("catalog", [pytest.param("lost", marks=pytest.mark.full), "kept"])
 def test_a_disk_that_fell_behind_takes_no_appends_before_the_bucket_has_said_how_far_it_is(
     tmp_path: Path, catalog: str, weed_server: Weed, line: Proxy
 ) -> None:

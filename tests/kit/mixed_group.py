@@ -5,7 +5,7 @@ themselves, are told in full.
 """
 
 import datetime
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from broker.client import Client
@@ -17,10 +17,11 @@ from tierd.wire.primitives import I16, I32, string
 Reads = dict[str, tuple[int, ...]]
 
 
-def subscription(topic: str, owned: Reads) -> bytes:
+def subscription(*topics: str, owned: Mapping[str, Iterable[int]]) -> bytes:
     """Version 1."""
     reads = encode_assignment(0, [(name, n) for name, parts in owned.items() for n in parts])
-    return b"".join([I16.pack(1), I32.pack(1), string(topic), I32.pack(-1), reads[I16.size : -I32.size]])
+    names = b"".join(map(string, topics))
+    return b"".join([I16.pack(1), I32.pack(len(topics)), names, I32.pack(-1), reads[I16.size : -I32.size]])
 
 
 class MixedGroup:
@@ -69,7 +70,7 @@ class MixedGroup:
         """Until it has an answer other than that it needs an id."""
         if eager:
             self._reads[name] = {}
-        said = subscription(self._topic, self._reads.get(name, {}))
+        said = subscription(self._topic, owned=self._reads.get(name, {}))
         asked = {
             "group_id": self._group, "member_id": self._ids.get(name, ""), "group_instance_id": instance,
             "session_timeout": datetime.timedelta(seconds=30), "rebalance_timeout": datetime.timedelta(seconds=60),
@@ -163,7 +164,7 @@ def up_and_down(group: MixedGroup, *, eager: bool) -> None:
     group.sync("c", later=1)
     group.sync("c", protocol_name="other")
     group.join("d", protocol_type="connect")
-    group.join("d", protocols=[{"name": "mine", "metadata": subscription("t", {})}])
+    group.join("d", protocols=[{"name": "mine", "metadata": subscription("t", owned={})}])
     group.join("d", eager=eager)
     group.sync("d")
     for _ in range(3):

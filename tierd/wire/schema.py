@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 from kio.schema.errors import ErrorCode as KioErrorCode
 
 from tierd.wire.errors import BadFrame
-from tierd.wire.primitives import read_compact_string, read_string, read_uvarint, tags
+from tierd.wire.primitives import I16, I32, read_compact_string, read_string, read_uvarint, tags
 
 MAX_ELEMENTS: Final = 100_000
 """Array elements in one request. A byte on the wire may become a hundred in memory; Kafka has no such limit."""
@@ -39,6 +39,17 @@ class Input:
     def uvarint(self) -> int:
         value, self.position = read_uvarint(self.frame, self.position)
         return value
+
+    def i16(self) -> int:
+        return int(I16.unpack(self.take(I16.size))[0])
+
+    def i32(self) -> int:
+        return int(I32.unpack(self.take(I32.size))[0])
+
+    def string(self) -> str:
+        """With an i16 length; null is empty."""
+        value, self.position = read_string(self.frame, self.position)
+        return value or ""
 
     def take(self, size: int) -> memoryview:
         start, self.position = self.position, self.position + size

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from tierd.base.errors import TierdError
 from tierd.wire.errors import BadFrame
-from tierd.wire.primitives import I16, I32, read_string, string
+from tierd.wire.primitives import I16, I32, string
 from tierd.wire.schema import Input
 
 CONSUMER: Final = "consumer"
@@ -43,9 +43,9 @@ def read_subscription(raw: bytes) -> Subscription:
     """Raises NotUnderstood."""
     try:
         source = Input(memoryview(raw), 0)
-        version = _i16(source)
-        topics = frozenset(_string(source) for _ in range(_count(source)))
-        source.take(max(_i32(source), 0))
+        version = source.i16()
+        topics = frozenset(source.string() for _ in range(_count(source)))
+        source.take(max(source.i32(), 0))
         owned = _reading(source) if version >= _OWNED_FROM else {}
     except (struct.error, IndexError, UnicodeDecodeError, BadFrame) as error:
         raise NotUnderstood(f"subscription of {len(raw)} bytes: {error}") from error
@@ -76,23 +76,8 @@ def encode_assignment(version: int, places: Iterable[tuple[str, int]]) -> bytes:
 
 
 def _reading(source: Input) -> Reading:
-    return {_string(source): tuple(_i32(source) for _ in range(_count(source))) for _ in range(_count(source))}
+    return {source.string(): tuple(source.i32() for _ in range(_count(source))) for _ in range(_count(source))}
 
 
 def _count(source: Input) -> int:
-    return max(source.count(_i32(source)), 0)
-
-
-def _i16(source: Input) -> int:
-    value: int = I16.unpack(source.take(I16.size))[0]
-    return value
-
-
-def _i32(source: Input) -> int:
-    value: int = I32.unpack(source.take(I32.size))[0]
-    return value
-
-
-def _string(source: Input) -> str:
-    value, source.position = read_string(source.frame, source.position)
-    return value or ""
+    return max(source.count(source.i32()), 0)

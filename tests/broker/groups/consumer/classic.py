@@ -3,18 +3,12 @@
 from typing import Any
 
 from broker.groups.rig import Rig, join, ms, request, sync
+from kit.mixed_group import subscription
 from tierd.broker.groups.embedded import encode_assignment, read_assignment
 from tierd.wire.api import ApiKey
 from tierd.wire.errors import ErrorCode
-from tierd.wire.primitives import I16, I32, string
 
 PARTITIONS = 3
-
-
-def subscription(*topics: str, owned: dict[str, set[int]], version: int = 1) -> bytes:
-    names = b"".join(map(string, topics))
-    reads = encode_assignment(0, [(topic, n) for topic, parts in owned.items() for n in parts])
-    return I16.pack(version) + I32.pack(len(topics)) + names + I32.pack(-1) + reads[I16.size : -I32.size]
 
 
 class ClassicConsumer:

@@ -5,11 +5,12 @@ from typing import Any
 import pytest
 
 from broker.groups.rig import Rig, commit, error_of_commit, fetched, join, run
+from kit.mixed_group import subscription
 from tierd.broker.groups.embedded import encode_assignment
 from tierd.wire.api import ApiKey
 from tierd.wire.errors import ErrorCode
 
-from .classic import ClassicConsumer, subscription
+from .classic import ClassicConsumer
 from .member import Consumer, shown
 
 BEHIND = ErrorCode.REBALANCE_IN_PROGRESS

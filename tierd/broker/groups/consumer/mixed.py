@@ -12,6 +12,7 @@ from tierd.broker.groups.consumer.migration import assignment_of, common, places
 from tierd.broker.groups.consumer.model import (
     AWAY,
     JOINING,
+    NOTHING,
     Beat,
     Classic,
     ConsumerMember,
@@ -19,6 +20,7 @@ from tierd.broker.groups.consumer.model import (
     MemberState,
     Refused,
 )
+from tierd.broker.groups.consumer.reconcile import held_of
 from tierd.broker.groups.coordinator import Coordinator
 from tierd.broker.groups.embedded import CONSUMER, NotUnderstood, read_subscription
 from tierd.broker.groups.model import Join, JoinAnswer, State, Sync, SyncAnswer
@@ -129,9 +131,8 @@ def _is_behind(state: ConsumerState, member: ConsumerMember) -> bool:
         return True
     if member.state is not MemberState.UNRELEASED:
         return False
-    missing = state.target.get(member.id, frozenset()) - member.assigned
-    others = [other for other in state.members.values() if other.id != member.id]
-    return not any(place in other.assigned or place in other.revoking for place in missing for other in others)
+    missing = state.target.get(member.id, NOTHING) - member.assigned
+    return not held_of(missing, (other for other in state.members.values() if other.id != member.id))
 
 
 def _identified(state: ConsumerState, member_id: str, instance_id: str | None) -> ConsumerMember | ErrorCode:

@@ -27,12 +27,13 @@ def reconciled(
     if given_up and (owned is None or not owned.isdisjoint(given_up)):
         return _moved(member, member.epoch, MemberState.UNREVOKED, kept, given_up)
     missing = target - kept
-    taken = _held_of(missing, others) if missing else NOTHING
+    taken = held_of(missing, others) if missing else NOTHING
     state = MemberState.UNRELEASED if taken else MemberState.STABLE
     return _moved(member, epoch, state, target - taken, NOTHING)
 
 
-def _held_of(wanted: Places, others: Iterable[ConsumerMember]) -> Places:
+def held_of(wanted: Places, others: Iterable[ConsumerMember]) -> Places:
+    """Those of *wanted* that somebody may still be reading."""
     taken: set[Place] = set()
     for other in others:
         for held in (other.assigned, other.revoking):

@@ -24,7 +24,7 @@ from tierd.base.errors import CorruptFile
 from tierd.base.ids import ID_BYTES, Uuid
 from tierd.broker.groups.consumer.model import Classic, ConsumerMember, ConsumerState, MemberState, Place, Places
 from tierd.wire.errors import BadFrame
-from tierd.wire.primitives import I16, I32, compact_string, read_compact_string, read_string, string, uvarint
+from tierd.wire.primitives import I16, I32, compact_string, read_compact_string, string, uvarint
 from tierd.wire.schema import Input
 
 Row = tuple[bytes, bytes | None]
@@ -146,8 +146,8 @@ class ConsumerReplay:
             if kind not in _OURS:
                 return
             source = Input(memoryview(key), I16.size)
-            group_id = _string(source)
-            member_id = _string(source) if kind in _OF_A_MEMBER else ""
+            group_id = source.string()
+            member_id = source.string() if kind in _OF_A_MEMBER else ""
             state = self.groups.get(group_id, ConsumerState())
             if value is None:
                 self._delete(kind, group_id, member_id, state)
@@ -169,9 +169,9 @@ class ConsumerReplay:
 
 def _taken(kind: int, member_id: str, state: ConsumerState, source: Input) -> ConsumerState:
     if kind == GROUP:
-        return replace(state, epoch=_i32(source), topics_hash=_tag_i64(source))
+        return replace(state, epoch=source.i32(), topics_hash=_tag_i64(source))
     if kind == ASSIGNMENT:
-        state = replace(state, assignment_epoch=_i32(source))
+        state = replace(state, assignment_epoch=source.i32())
     elif kind == TARGET:
         state = replace(state, target={**state.target, member_id: read_places(source)})
     else:
@@ -202,7 +202,7 @@ def _read_said(source: Input, member: ConsumerMember) -> ConsumerMember:
         client_host=client_host or "",
         topics=topics,
         pattern=pattern or None,
-        rebalance_timeout_ms=_i32(source),
+        rebalance_timeout_ms=source.i32(),
         assignor=_compact(source),
         classic=_read_classic(_tag_0(source)),
     )
@@ -212,7 +212,7 @@ def _read_classic(raw: memoryview | None) -> Classic | None:
     if raw is None or bytes(raw[:1]) != _PRESENT:
         return None
     source = Input(raw, len(_PRESENT))
-    session_timeout_ms, protocols = _i32(source), []
+    session_timeout_ms, protocols = source.i32(), []
     for _ in range(_count(source)):
         name, metadata = _compact(source) or "", bytes(source.take(max(source.uvarint() - 1, 0)))
         protocols.append((name, metadata))
@@ -221,7 +221,7 @@ def _read_classic(raw: memoryview | None) -> Classic | None:
 
 
 def _read_held(source: Input, member: ConsumerMember) -> ConsumerMember:
-    epoch, previous = _i32(source), _i32(source)
+    epoch, previous = source.i32(), source.i32()
     state = MemberState(source.take(1)[0])
     assigned, revoking = _read_since(source, epoch), _read_since(source, epoch)
     return replace(
@@ -244,7 +244,7 @@ def _read_since(source: Input, epoch: int) -> dict[Place, int]:
     places: dict[Place, int] = {}
     for _ in range(_count(source)):
         topic_id = Uuid(bytes(source.take(ID_BYTES)))
-        partitions = [_i32(source) for _ in range(_count(source))]
+        partitions = [source.i32() for _ in range(_count(source))]
         epochs = _tag_i32s(source) or [epoch] * len(partitions)
         places |= {(topic_id, partition): since for partition, since in zip(partitions, epochs, strict=True)}
     return places
@@ -256,7 +256,7 @@ def _tag_i32s(source: Input) -> list[int]:
     if raw is None:
         return []
     inner = Input(raw, 0)
-    return [_i32(inner) for _ in range(_count(inner))]
+    return [inner.i32() for _ in range(_count(inner))]
 
 
 def _tag_i64(source: Input) -> int:
@@ -279,16 +279,6 @@ def _count(source: Input) -> int:
     return max(source.count(source.uvarint() - 1), 0)
 
 
-def _i32(source: Input) -> int:
-    value: int = I32.unpack(source.take(I32.size))[0]
-    return value
-
-
 def _compact(source: Input) -> str | None:
     value, source.position = read_compact_string(source.frame, source.position)
     return value
-
-
-def _string(source: Input) -> str:
-    value, source.position = read_string(source.frame, source.position)
-    return value or ""

@@ -6,8 +6,8 @@ lost the bucket. A run goes on from a claim of its own holder; a foreign holder'
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 
+from tierd.base.clock import utc
 from tierd.base.ids import PartitionId
 from tierd.remote.documents import Document, Id
 from tierd.remote.errors import ClaimLost, EpochTaken, NotFound, PreconditionFailed
@@ -57,7 +57,7 @@ class OwnerClaim:
 
     def describe(self) -> str:
         """For messages: who and when."""
-        when = datetime.fromtimestamp(self.claimed_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        when = utc(self.claimed_ms)
         return f"epoch {self.epoch}, host {self.host}, directory {self.holder.directory_id}, at {when}"
 
 

@@ -1,6 +1,7 @@
 """Time is passed in: production code takes a Clock, tests a FakeClock (tests/kit/clock.py)."""
 
 import time
+from datetime import UTC, datetime
 from typing import Protocol
 
 
@@ -18,3 +19,8 @@ class SystemClock:
 
     def monotonic_ms(self) -> int:
         return time.monotonic_ns() // 1_000_000
+
+
+def utc(at_ms: int) -> str:
+    """A wall clock time for people. Raises OverflowError, ValueError or OSError beyond what a calendar reaches."""
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

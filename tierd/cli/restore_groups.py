@@ -8,7 +8,8 @@ from typing import Any
 from tierd.base.clock import SystemClock
 from tierd.base.disk import Disk
 from tierd.base.ids import TopicPartition
-from tierd.broker.groups.codec import Commit, CommitKey, encode_commit, encode_commit_key
+from tierd.broker.groups.codec import CommitKey, encode_commit, encode_commit_key
+from tierd.broker.groups.export import commit_of
 from tierd.broker.groups.ports import OFFSETS_TOPIC
 from tierd.broker.key_hash import partition_of
 from tierd.broker.registry import TopicRow
@@ -39,16 +40,8 @@ def write_groups(disk: Disk, root: Path, topic: TopicRow, found: Clamped) -> Map
     times = {one.commit_ms for group in found.groups for one in group.offsets}
     for group in found.groups:
         for one in group.offsets:
-            commit = Commit(
-                offset=one.offset,
-                leader_epoch=one.leader_epoch,
-                metadata=one.metadata,
-                commit_ms=one.commit_ms,
-                topic_id=one.topic_id,
-                expire_ms=one.expire_ms,
-            )
             key = encode_commit_key(CommitKey(group.group, one.topic, one.partition))
-            records[partition_of(group.group, topic.partitions)].append((key, encode_commit(commit)))
+            records[partition_of(group.group, topic.partitions)].append((key, encode_commit(commit_of(one))))
     now_ms = max(times, default=0)
     ends = {}
     for number, rows in sorted(records.items()):

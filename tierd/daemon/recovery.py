@@ -7,8 +7,8 @@ before it is through: topics, then their logs behind the bucket's end, then what
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
+from tierd.base.clock import utc
 from tierd.base.errors import RemoteUnavailable, StartRefused
 from tierd.broker.broker import Broker
 from tierd.broker.partitions import Partitions
@@ -45,7 +45,7 @@ class Recovery:
             log.warning("the bucket knows of no consumer group: each begins where its clients say")
         else:
             restored = await restore_groups(file, broker.parts.coordinator, partitions)
-            taken = datetime.fromtimestamp(file.taken_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+            taken = utc(file.taken_ms)
             facts = {"groups": restored.groups, "offsets": restored.offsets, "as of": taken}
             log.info("consumer groups taken from the bucket", extra=facts)
             if restored.clamped or restored.dropped:

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime
 
+from tierd.base.clock import utc
 from tierd.base.errors import RemoteUnavailable, Usage
 from tierd.broker.broker import Broker
 from tierd.broker.partition import Partition
@@ -80,13 +80,9 @@ class WhyVerb:
             return "its coordinator cannot be asked now"
         for name, one in every.items():
             if one.producer_id == producer_id and one.started_ms is not None and not one.decided:
-                ends = _time(one.started_ms + one.timeout_ms)
-                return f"transactional id {name}, open since {_time(one.started_ms)}, aborted at {ends} at the latest"
+                ends = utc(one.started_ms + one.timeout_ms)
+                return f"transactional id {name}, open since {utc(one.started_ms)}, aborted at {ends} at the latest"
         return (
             f"no coordinator knows of it, so nobody will end it: kafka-transactions.sh abort --topic "
             f"{partition.name.topic} --partition {partition.name.partition} --start-offset {first} does"
         )
-
-
-def _time(at_ms: int) -> str:
-    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

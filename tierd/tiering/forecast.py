@@ -13,10 +13,9 @@ from tierd.config.model import Remote
 from tierd.config.prices import Prices
 from tierd.config.topic import DAY_MS, TopicSettings
 from tierd.tiering.costs import STANDARD, request_price, storage_price
+from tierd.tiering.options import OWNER_LOOK_MS
 
 MONTH_MS = 30 * DAY_MS
-OWNER_LOOK_MS = 10_000
-"""So often an idle daemon asks whose the bucket is (`TiererOptions.owner_interval_ms`)."""
 MANIFEST_BYTES = 2_000
 """About."""
 _PAGE = 1000

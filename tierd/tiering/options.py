@@ -9,6 +9,8 @@ from tierd.remote.owner import Holder
 from tierd.remote.view import Claim, RemotePartition
 from tierd.storage.view import PartitionView
 
+OWNER_LOOK_MS = 10_000
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TiererOptions:
@@ -22,7 +24,7 @@ class TiererOptions:
     """How long an older tierer that still has the lock is waited for."""
     silence_ms: int = 10_000
     """So long without an answer of the bucket, and the start goes on with a pending claim."""
-    owner_interval_ms: int = 10_000
+    owner_interval_ms: int = OWNER_LOOK_MS
     """So often the bucket is asked whose it is when nothing else asks."""
     retention_interval_ms: int = 60_000
     delete_interval_ms: int = 60_000

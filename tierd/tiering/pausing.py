@@ -4,9 +4,9 @@ forgets it. Reads, evictions, retention and heads go on."""
 import json
 import logging
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
+from tierd.base.clock import utc
 from tierd.base.disk import Disk, publish
 
 log = logging.getLogger(__name__)
@@ -20,7 +20,7 @@ class Pause:
     """As its operator said it; may be empty."""
 
     def __str__(self) -> str:
-        since = datetime.fromtimestamp(self.since_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        since = utc(self.since_ms)
         return f"tierd pause holds all copies since {since}" + (f": {self.why}" if self.why else "")
 
 

@@ -4,9 +4,9 @@ bucket; the fact behind it in words. Pure: the decisions are those of `storage.r
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from typing import Any
 
+from tierd.base.clock import utc
 from tierd.config.units import show_bytes, show_ms
 from tierd.remote.reasons import next_step
 from tierd.remote.view import Waiting
@@ -134,7 +134,7 @@ def _about(segment: SegmentView, reason: str, detail: str) -> Why:
 def _time(at_ms: int) -> str:
     """In words; what no calendar reaches is far off."""
     try:
-        return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        return utc(at_ms)
     except (OverflowError, ValueError, OSError):
         return "the end of time"
 

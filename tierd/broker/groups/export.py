@@ -138,7 +138,13 @@ async def restore(file: GroupFile, coordinator: Coordinator, end_of: EndOf) -> R
 
 
 def _commit(one: GroupOffset, end: int) -> Commit:
-    commit = Commit(
+    commit = commit_of(one)
+    return commit if one.offset <= end else replace(commit, offset=end, leader_epoch=None)
+
+
+def commit_of(one: GroupOffset) -> Commit:
+    """As a group file has it."""
+    return Commit(
         offset=one.offset,
         leader_epoch=one.leader_epoch,
         metadata=one.metadata,
@@ -146,7 +152,6 @@ def _commit(one: GroupOffset, end: int) -> Commit:
         topic_id=one.topic_id,
         expire_ms=one.expire_ms,
     )
-    return commit if one.offset <= end else replace(commit, offset=end, leader_epoch=None)
 
 
 def _parts(commits: Mapping[tuple[str, int], Commit]) -> Iterator[dict[tuple[str, int], Commit]]:

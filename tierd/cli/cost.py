@@ -1,6 +1,5 @@
 """`tierd cost`: requests and bytes by topic and operation, in money by the price table of the settings."""
 
-import re
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -9,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tierd.base.errors import TierdError
+from tierd.cli.arguments import Month
 from tierd.cli.client import NotRunning, ask
 from tierd.cli.places import json_option, place_options, settings_at
-from tierd.cli.screen import print_json, size
+from tierd.cli.screen import money, print_json, size
 from tierd.config.model import Settings
 from tierd.config.state_files import CATALOG, USAGE
 from tierd.storage.database import DatabaseDamaged
@@ -19,20 +19,8 @@ from tierd.storage.database import DatabaseDamaged
 if TYPE_CHECKING:
     from tierd.tiering.usage import UsageRow
 
-_MONTH = re.compile(r"[0-9]{4}-(0[1-9]|1[0-2])")
 _COLUMNS = ("topic", "requests", "sent", "read", "for requests", "for reading", "stored", "a month")
 _ARCHIVE = "(none)"
-
-
-class Month(click.ParamType[str]):
-    """`2026-12`."""
-
-    name = "month"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if _MONTH.fullmatch(str(value)) is None:
-            self.fail(f"{value!r} is not a month, such as 2026-12", param, ctx)
-        return str(value)
 
 
 @click.command("cost")
@@ -120,8 +108,3 @@ def _cells(name: str, topic: Mapping[str, Any]) -> tuple[str, ...]:
 def _operation(one: Mapping[str, Any]) -> tuple[str, ...]:
     sent, received = (size(one[name]) if one[name] else "" for name in ("sent_bytes", "received_bytes"))
     return (f"  {one['operation']}", f"{one['requests']:,}", sent, received, money(one["cost"]), "", "", "")
-
-
-def money(amount: float) -> str:
-    """Cents, and of less than a cent so much that something is seen."""
-    return f"{amount:,.2f}" if amount >= 0.01 or not amount else f"{amount:.6f}"

@@ -2,7 +2,6 @@
 
 import getpass
 import os
-import re
 import socket
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,36 +9,10 @@ from typing import Any
 
 import click
 
+from tierd.cli.arguments import Offsets, Partition
 from tierd.cli.client import Reply, ask
 from tierd.cli.places import dry_run_option, json_option, place_options, settings_at
 from tierd.cli.screen import print_json
-
-_PARTITION = re.compile(r"(?P<topic>.+)-(?P<partition>[0-9]{1,10})")
-_OFFSETS = re.compile(r"(?P<first>[0-9]{1,18})(-(?P<last>[0-9]{1,18}))?")
-
-
-class Partition(click.ParamType[tuple[str, int]]):
-    """`orders-0`."""
-
-    name = "partition"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, int]:
-        match = _PARTITION.fullmatch(str(value))
-        if match is None:
-            self.fail(f"{value!r} is not TOPIC-PARTITION, such as orders-0", param, ctx)
-        return match["topic"], int(match["partition"])
-
-
-class Offsets(click.ParamType[tuple[int, int]]):
-    """`100-199`: both are included, as verdicts and status show them; given on half-open."""
-
-    name = "offsets"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:
-        match = _OFFSETS.fullmatch(str(value))
-        if match is None or int(match["last"] or match["first"]) < int(match["first"]):
-            self.fail(f"{value!r} is not FIRST-LAST, such as 100-199", param, ctx)
-        return int(match["first"]), int(match["last"] or match["first"]) + 1
 
 
 @click.group("gaps")

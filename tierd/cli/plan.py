@@ -9,10 +9,9 @@ from typing import Any
 import click
 
 from tierd.base.errors import Usage
-from tierd.cli.cost import money
+from tierd.cli.arguments import Bytes
 from tierd.cli.places import json_option
-from tierd.cli.screen import print_json, size
-from tierd.cli.verify import Bytes
+from tierd.cli.screen import money, print_json, size
 from tierd.config.load import Options, load
 from tierd.config.model import Settings
 from tierd.config.resolve import LOCAL_ONLY_TOPICS

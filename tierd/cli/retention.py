@@ -12,6 +12,7 @@ import click
 
 from tierd.base.errors import Usage
 from tierd.base.ids import PartitionId, TopicPartition
+from tierd.cli.arguments import Duration
 from tierd.cli.client import NotRunning, ask
 from tierd.cli.places import json_option, place_options
 from tierd.cli.screen import print_json, size
@@ -19,25 +20,8 @@ from tierd.config.load import Options, load
 from tierd.config.model import Settings
 from tierd.config.state_files import ARCHIVE_DATA
 from tierd.config.topic import DAY_MS
-from tierd.config.units import parse_ms, show_ms
+from tierd.config.units import show_ms
 from tierd.tiering.outlook import Outlook
-
-
-class Duration(click.ParamType[int]):
-    """`7d` or a number of milliseconds."""
-
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int):
-            return value
-        try:
-            found = parse_ms(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-        if found < 0:
-            self.fail(f"{value} is in the past", param, ctx)
-        return found
 
 
 @click.command("retention")

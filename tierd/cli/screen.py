@@ -60,6 +60,11 @@ def age(duration_ms: int | None) -> str:
     return " ".join(parts[:2])
 
 
+def money(amount: float) -> str:
+    """Cents, and of less than a cent so much that something is seen."""
+    return f"{amount:,.2f}" if amount >= 0.01 or not amount else f"{amount:.6f}"
+
+
 def size(size_bytes: int | None) -> str:
     """Three digits and a unit: 1536 -> 1.5 KiB."""
     if size_bytes is None:

@@ -13,13 +13,13 @@ from tierd.base.clock import SystemClock
 from tierd.base.errors import TierdError, Usage
 from tierd.base.exits import Exit, exit_of
 from tierd.base.ids import Uuid
+from tierd.cli.arguments import Bytes, Percent
 from tierd.cli.client import Refused, ask
 from tierd.cli.places import json_option, place_options
 from tierd.cli.screen import print_json, size, verb_progress
 from tierd.config.load import Options, load
 from tierd.config.model import Settings
 from tierd.config.state_files import VERIFY
-from tierd.config.units import parse_bytes
 from tierd.remote.keyring import load_ring
 from tierd.remote.open import open_store
 from tierd.storage.disk import PosixDisk
@@ -32,39 +32,6 @@ from tierd.tiering.verify.verdicts import Range, Verdict
 _THREADS = 4
 _RANGES = 500
 """So many ranges in one request to the daemon."""
-
-
-class Percent(click.ParamType[float]):
-    """`12.5%` or `12.5`."""
-
-    name = "percent"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        try:
-            percent = float(str(value).removesuffix("%"))
-        except ValueError:
-            percent = 0.0
-        if not 0.01 <= percent <= 100:
-            self.fail(f"{value!r} is not a share from 0.01% to 100%", param, ctx)
-        return percent
-
-
-class Bytes(click.ParamType[int]):
-    """`10GiB` or a number of bytes, *least* or more."""
-
-    name = "bytes"
-
-    def __init__(self, least: int = 0) -> None:
-        self._least = least
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        try:
-            size = parse_bytes(str(value))
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-        if size < self._least:
-            self.fail(f"{value} is less than {self._least}", param, ctx)
-        return size
 
 
 @click.command("verify")

@@ -8,8 +8,8 @@ import click
 
 from tierd.base.errors import Usage
 from tierd.base.ids import TopicPartition
+from tierd.cli.arguments import Partition
 from tierd.cli.client import NotRunning, ask
-from tierd.cli.gaps import Partition
 from tierd.cli.places import json_option, place_options, settings_at
 from tierd.cli.screen import print_json, size
 from tierd.config.model import Settings

@@ -1,11 +1,9 @@
 """`tierd import`: log directories of a Kafka, copied into a bucket without a broker."""
 
 import asyncio
-import fcntl
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -16,13 +14,14 @@ from tierd.base.clock import SystemClock
 from tierd.base.errors import StartRefused
 from tierd.base.exits import Exit
 from tierd.base.ids import ID_BYTES, Uuid
+from tierd.cli.alone import alone_in
 from tierd.cli.import_views import Left, look
 from tierd.cli.offline import check_there
 from tierd.cli.places import dry_run_option, json_option
 from tierd.cli.screen import print_json, size, verb_progress
 from tierd.config.load import Options, load
 from tierd.config.model import Settings
-from tierd.config.state_files import CATALOG, REGISTRY, TIERER_LOCK
+from tierd.config.state_files import CATALOG, REGISTRY
 from tierd.remote.keyring import load_ring
 from tierd.remote.open import limits_of, open_store
 from tierd.storage.disk import PosixDisk
@@ -80,7 +79,8 @@ def import_logs(
     check_there(directories)
     if dry_run:
         return _dry_run(settings, directories, topics, active=active, as_json=as_json)
-    with _alone(settings.state_dir), verb_progress("import") as show:
+    make_folder(PosixDisk(), settings.state_dir)
+    with alone_in(settings.state_dir, "another import runs there"), verb_progress("import") as show:
 
         def report(now: VerbProgress) -> None:
             show(asdict(now) | {"detail": ""})
@@ -108,21 +108,6 @@ def _exit(code: Exit, left: Sequence[Left]) -> int:
 
 def _layers(settings: Settings) -> Any:
     return replace(settings.topic_defaults, tiering=True)
-
-
-@contextmanager
-def _alone(state_dir: Path) -> Iterator[None]:
-    """Raises StartRefused while another import has the state directory."""
-    make_folder(PosixDisk(), state_dir)
-    fd = os.open(state_dir / TIERER_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        try:
-            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise StartRefused(f"{state_dir}: another import runs there") from error
-        yield
-    finally:
-        os.close(fd)
 
 
 async def _import(settings: Settings, catalog: Catalog, views: Sequence[PartitionView], report: Any) -> VerbResult:

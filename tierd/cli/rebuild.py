@@ -1,7 +1,5 @@
 """`tierd rebuild`: the catalog of a state directory made again from its bucket, while no daemon runs."""
 
-import fcntl
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -12,13 +10,14 @@ from typing import Any
 import click
 
 from tierd.base.clock import SystemClock
-from tierd.base.errors import StartRefused, Usage
+from tierd.base.errors import Usage
 from tierd.base.exits import Exit
 from tierd.base.ids import Uuid
+from tierd.cli.alone import alone_in
 from tierd.cli.places import dry_run_option, json_option, place_options, settings_at
 from tierd.cli.screen import print_json, size, stderr
 from tierd.config.model import Settings
-from tierd.config.state_files import ARCHIVE_DATA, CATALOG, REGISTRY, TIERER_LOCK
+from tierd.config.state_files import ARCHIVE_DATA, CATALOG, REGISTRY
 
 _NAMED = 1000
 """So many differences are named one by one; all are counted."""
@@ -36,7 +35,7 @@ def rebuild(config: Path | None, data: tuple[Path, ...], state: Path | None, dry
     """
     settings = settings_at(config, data, state)
     url, archive_id = _belongs_to(settings)
-    with _alone(settings.state_dir / TIERER_LOCK), _progress() as show:
+    with alone_in(settings.state_dir, "a tierd runs there: stop it first"), _progress() as show:
         result = _made(settings, url, archive_id, show, dry=dry_run)
     if as_json:
         print_json(result)
@@ -62,21 +61,6 @@ def _belongs_to(settings: Settings) -> tuple[str, Uuid | None]:
     if url is None:
         raise Usage(f"{settings.state_dir} has no bucket")
     return url, archive_id
-
-
-@contextmanager
-def _alone(lock: Path) -> Iterator[None]:
-    """Raises StartRefused while a daemon has it; one that starts meanwhile waits."""
-    fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(fd)
-        raise StartRefused(f"{lock.parent}: a tierd runs there: stop it first") from error
-    try:
-        yield
-    finally:
-        os.close(fd)
 
 
 def _made(

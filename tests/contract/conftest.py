@@ -12,7 +12,7 @@ from tierd.base.clock import SystemClock
 from tierd.remote.file import FileStore
 from tierd.remote.memory import MemoryStore
 from tierd.remote.probe import probe
-from tierd.remote.s3 import S3Options, S3Store
+from tierd.remote.s3 import S3Store
 from tierd.remote.store import ObjectStore
 from tierd.storage.disk import PosixDisk
 
@@ -21,14 +21,7 @@ _NUMBER = itertools.count(1)
 
 def s3_store(endpoint: str, key: str = weed.ACCESS_KEY, secret: str = weed.SECRET_KEY) -> S3Store:
     """A store on a new bucket of its own, its features as the probe found them."""
-    options = S3Options(
-        endpoint=endpoint,
-        region="us-east-1",
-        path_style=True,
-        access_key_id=key,
-        secret_access_key=secret,
-        timeout_ms=20_000,
-    )
+    options = weed.options(endpoint, access_key_id=key, secret_access_key=secret)
     store = S3Store(f"contract-{next(_NUMBER)}", options, clock=SystemClock())
     store.client.create_bucket(Bucket=store.bucket)
     return store

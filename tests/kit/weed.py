@@ -13,12 +13,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import boto3
 from botocore.config import Config
 
 from kit.ports import free_ports
+from tierd.remote.s3_client import S3Options
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -30,6 +31,18 @@ _PORT_OPTIONS = ("s3.port", "master.port", "volume.port", "filer.port", "metrics
 _TO_GRPC = 10_000
 """So far above each port weed takes another one."""
 _REQUESTS = re.compile(r'^SeaweedFS_s3_request_total\{bucket="([^"]*)",.*\} (\d+)$', re.MULTILINE)
+
+
+def options(endpoint: str, **changes: Any) -> S3Options:
+    """How it, or a server that takes any key, is reached."""
+    usual: dict[str, Any] = {
+        "region": "us-east-1",
+        "path_style": True,
+        "access_key_id": ACCESS_KEY,
+        "secret_access_key": SECRET_KEY,
+        "timeout_ms": 20_000,
+    }
+    return S3Options(endpoint=endpoint, **(usual | changes))
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from tierd.remote import crc, watchdog
 from tierd.remote.errors import AccessRefused
 from tierd.remote.probe import probe
 from tierd.remote.retry import RetryPolicy
-from tierd.remote.s3 import S3Options, S3Store
+from tierd.remote.s3 import S3Store
 from tierd.remote.store import PIECE_BYTES
 from tierd.remote.watchdog import LEAST_BYTES, LONGEST, QUIET, Watched, why_hung
 
@@ -46,14 +46,7 @@ def before(
 
 @contextmanager
 def store_of(endpoint: str, bucket: str, policy: RetryPolicy | None, timeout_ms: int) -> Iterator[S3Store]:
-    options = S3Options(
-        endpoint=endpoint,
-        region="us-east-1",
-        path_style=True,
-        access_key_id=weed.ACCESS_KEY,
-        secret_access_key=weed.SECRET_KEY,
-        timeout_ms=timeout_ms,
-    )
+    options = weed.options(endpoint, timeout_ms=timeout_ms)
     store = S3Store(bucket, options, clock=SystemClock(), policy=policy)
     try:
         yield store

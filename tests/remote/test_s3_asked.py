@@ -71,15 +71,7 @@ class Sent:
 
 @contextmanager
 def opened(endpoint: str, **changes: Any) -> Iterator[S3Store]:
-    options = S3Options(
-        endpoint=endpoint,
-        region="us-east-1",
-        path_style=True,
-        access_key_id=weed.ACCESS_KEY,
-        secret_access_key=weed.SECRET_KEY,
-        timeout_ms=20_000,
-        **changes,
-    )
+    options = weed.options(endpoint, **changes)
     store = S3Store(f"asked-{next(_NUMBER)}", options, clock=SystemClock())
     store.client.create_bucket(Bucket=store.bucket)
     probe(store, "tierd/")

@@ -14,7 +14,7 @@ from tierd.remote import crc
 from tierd.remote.errors import AccessRefused
 from tierd.remote.facts import BucketFacts, Rule, facts_of, warnings
 from tierd.remote.retry import RetryPolicy
-from tierd.remote.s3 import S3Options, S3Store
+from tierd.remote.s3 import S3Store
 from tierd.remote.s3_errors import mapped
 from tierd.remote.versions import versioned
 from tierd.remote.watched import WatchedStore
@@ -27,14 +27,7 @@ QUICK = RetryPolicy(tries=3, first_ms=1, longest_ms=2)
 
 
 def store_at(endpoint: str, *, lock: bool = False) -> S3Store:
-    options = S3Options(
-        endpoint=endpoint,
-        region="us-east-1",
-        path_style=True,
-        access_key_id=weed.ACCESS_KEY,
-        secret_access_key=weed.SECRET_KEY,
-        timeout_ms=20_000,
-    )
+    options = weed.options(endpoint)
     store = S3Store(f"set-{next(_NUMBER)}", options, clock=SystemClock(), policy=QUICK)
     store.client.create_bucket(Bucket=store.bucket, ObjectLockEnabledForBucket=lock)
     return store

@@ -84,8 +84,7 @@ class Tierer:
         )
         self._fatal = fatal
         self._disk = disk or PosixDisk()
-        disk = disk or PosixDisk()
-        set_aside = SetAside(options.state_dir / SET_ASIDE, disk)
+        set_aside = SetAside(options.state_dir / SET_ASIDE, self._disk)
         self.publisher = Publisher(self.state, set_aside, local.tombstone_written)
         self.copying = Copying(self.state, self._copied, self._passed)
         self.room = Room(options.disk_evict_bytes, clock, self._disk.free_bytes)
@@ -95,7 +94,7 @@ class Tierer:
         self.gaps = Gaps(self.state, self.copying, self.publisher)
         self._group_files = GroupFiles(bucket, self.state.now_ms)
         self.sweep = Sweep(self.state, self.retention.trouble)
-        self.check = Check(self.state, disk, self.look_into)
+        self.check = Check(self.state, self._disk, self.look_into)
         self._claiming: Claiming | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._pausing = asyncio.Lock()

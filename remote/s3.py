@@ -331,9 +331,10 @@ class S3Store:
             self.limits.upload(len(small))
         with self._counting:
             self.requests[operation] += 1
-        self._meter.sent(operation, key, size_of(params.get("Body")))
+        sent_bytes = size_of(params.get("Body"))
+        self._meter.sent(operation, key, sent_bytes)
         try:
-            with self._watchdog.request(size_of(params.get("Body")), may_be_quiet=operation == _QUIET):
+            with self._watchdog.request(sent_bytes, may_be_quiet=operation == _QUIET):
                 answer = getattr(client, operation)(Bucket=self.bucket, **params)
         except ClientError as error:
             self._clock.saw(http_headers(error.response).get("date"))
